@@ -63,7 +63,7 @@ def test_weights_that_do_not_help_are_not_written(
     assert "nothing was written" in relook.ok(*common, "--epochs", 3, "--dry-run").out
     assert not out.exists()
     done = relook.ok(*common, "--epochs", 3)
-    assert "20 images left out: the gain is shown on them" in done.err
+    assert "20 images left out: the gain is measured on them" in done.err
     assert "distilled, policy" in done.out
     assert "keep the old weights" in done.out  # views that are no good, by design
     assert "no weights were written" in done.err

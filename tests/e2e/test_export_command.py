@@ -75,7 +75,7 @@ def test_a_runs_own_images_are_checked_on(
     assert (check["images"], check["generated"]) == (16, False)
     folder.rename(tmp_path / "elsewhere")
     done = relook.ok("export", run, "--method", "policy", "--out", tmp_path / "b.onnx")
-    assert "cannot be read here: the file is checked on generated images" in done.err
+    assert "cannot be read here: the file is verified on generated images" in done.err
     assert f"{folder}: expected a folder of images, got no folder" in done.err
 
 

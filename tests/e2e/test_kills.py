@@ -161,6 +161,6 @@ def test_a_signal_ends_in_one_line_and_nothing_is_lost(
     out.mkdir()
     done = run(tmp_path / "log", *arguments(out), before=signal_after_a_block)
     assert done.code == code, done.lines
-    assert "nothing is lost. Run the same command again to go on." in done.last
+    assert "nothing is lost. Run the same command again to resume." in done.last
     assert not [line for line in done.lines if "Traceback" in line]
     finish(command, place, out, whole)

@@ -169,7 +169,7 @@ def test_ctrl_c_leaves_no_worker_behind(nodes: Nodes, tmp_path: Path) -> None:
         child.send_signal(signal.SIGINT)
         code, said = ended(child)
     assert code == 130, said
-    assert "interrupted; nothing is lost. Run the same command again to go on." in said
+    assert "interrupted; nothing is lost. Run the same command again to resume." in said
     wait_gone(workers)
 
 

@@ -118,7 +118,7 @@ def test_without_a_file_ctrl_c_tells_how_it_could_go_on(
     interrupt_after(1, monkeypatch)
     done = relook(*command(files))
     assert done.code == 130
-    assert "With --out FILE it can be continued" in done.err
+    assert "Use --out FILE to be able to resume" in done.err
 
 
 def test_files_beyond_the_memory_are_mapped(
@@ -308,7 +308,7 @@ def test_ctrl_c_while_selecting_says_how_to_go_on(
         interrupt_after(2, patched)
         done = relook(*sources, tmp_path / "cut")
     assert done.code == 130
-    assert "nothing is lost. Run the same command again to go on." in done.err
+    assert "nothing is lost. Run the same command again to resume." in done.err
     assert "going on after 2 steps" in relook.ok(*sources, tmp_path / "cut").err
     for name in ("policy.json", "search.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -85,7 +85,7 @@ def test_an_interrupted_run_says_what_can_be_done_with_it(
         done = relook(*command)
     assert done.code == 130
     passes = {2: 2 * 16 * 64, 4: 16 * 160 + 16 * 64}[blocks]
-    assert f"to go on. {passes:,} of 7,680 passes are in complete blocks" in done.err
+    assert f"to resume. {passes:,} of 7,680 passes are in complete blocks" in done.err
     assert ("With --finish it ends" in done.err) == round_is_complete
     shown = relook.refused("show", run).err
     assert f"unfinished: {passes:,} of 7,680 passes over the candidates are done" in shown

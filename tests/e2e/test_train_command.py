@@ -70,7 +70,7 @@ def test_killed_terminated_and_continued_gives_the_same_bytes(
     assert code == -signal.SIGKILL
     code, messages = ended_after_a_checkpoint(parts, signal.SIGTERM)
     assert code == 128 + signal.SIGTERM
-    assert "Run the same command again to go on" in messages
+    assert "Run the same command again to resume" in messages
     assert "Traceback" not in messages
     relook.ok(*long_training(parts))
     names = sorted(path.name for path in whole.glob("[!.]*"))
@@ -89,7 +89,7 @@ def test_ctrl_c_says_how_to_go_on(
     stopped = relook(*long_training(tmp_path / "run"))
     assert stopped.code == 130
     assert (
-        "interrupted; all up to the last checkpoint is kept. Run the same command again to go on "
+        "interrupted; all up to the last checkpoint is kept. Run the same command again to resume "
         "from there." in stopped.err
     )
 

@@ -27,8 +27,8 @@ from relook.io.files import one_line
 app = listing(text="Learn which augmented views of an image to average, for a trained classifier.")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"relook {relook.__version__}")
         raise typer.Exit
 
@@ -38,31 +38,33 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
-    """Learn which augmented views of an image to average, for a trained classifier."""
+    """Take the options of `relook` itself."""
 
 
 @contextmanager
 def _short_notes() -> Iterator[None]:
     """Print relook's own warnings as one line each."""
     with warnings.catch_warnings():
-        usual = warnings.showwarning
+        original = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        def show(
+            message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any
+        ) -> None:
             if issubclass(category, RelookWarning):
                 say(f"note: {message}")
             else:
-                usual(message, category, *place, **more)
+                original(message, category, *args, **kwargs)
 
         warnings.showwarning = show
         yield
 
 
 def main() -> None:
-    """Run the command line; what a user can correct is one line on stderr and exit code 2."""
+    """Run the command line; errors that a user can fix are one line on stderr and exit code 2."""
     try:
         with ending_on_sigterm(), _short_notes():
             app()
@@ -74,7 +76,7 @@ def main() -> None:
         fail(f"{where}{error.strerror or error}")
         sys.exit(USER_ERROR)
     except MemoryError:
-        fail("not enough memory: give fewer images, a smaller --batch, or --memory where it is")
+        fail("not enough memory: use fewer images, a smaller --batch or, if available, --memory")
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""`relook calibrate`: fit anew how a policy's views are averaged and calibrated."""
+"""`relook calibrate`: refit how a policy's views are averaged and calibrated."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from relook.api.recorded import as_recorded
 from relook.cli.shared import loading, options, sources
-from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.inputs import UNBALANCED
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.console import console, print_json, print_table, progress_bar, resumable, say
+from relook.cli.shared.inputs import BALANCE_NOTE
+from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
 from relook.deploy.calibrate import CalibratedPolicy, WeighedPolicy, calibrated_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
@@ -20,36 +20,36 @@ from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy_search.run_record import used_images, was_balanced
-from relook.report.tables import Cell, Column, Table, change_cell, terminal
+from relook.report.tables import Cell, Column, Table, change_cell
 
 _WEIGHTS = ("equal", "learn", "always")
 
 
-@spelled_out
+@expand_options
 def calibrate_command(
     *,
     source: sources.RunOrPolicy,
     data: options.DataOption,
     model: options.SearchedModelOption = None,
     out: Path | None = option(
-        "Where to write the calibrated policy; next to the old one by default."
+        "Where to write the calibrated policy; by default next to the old one."
     ),
     force: options.ForceOption = False,
-    balanced: bool | None = options.of_details(
-        "Give each class the same weight.", shown="as the search did"
+    balanced: bool | None = options.details_option(
+        "Weight all classes equally.", shown="as the search did"
     ),
     weights: str = option(
-        "How the views count: equal (as the policy has them), learn (learned on the images, and "
-        "kept if held-out ones say that this is better), or always (kept in any case).",
+        "Weights of the views: equal (as in the policy), learn (learned on the images, and kept if "
+        "better on held-out ones), or always (learned and kept in any case).",
         default="equal",
     ),
-    keep_view_temperature: bool = options.of_details(
-        "Average the views as the policy says, instead of learning that anew.",
+    keep_view_temperature: bool = options.details_option(
+        "Keep the policy's view temperature instead of refitting it.",
         "--keep-view-temperature",
         default=False,
     ),
     reuse_images: bool = option(
-        "Fit on images that the policy was found or compared on, too.",
+        "Also fit on images that the policy was found or compared on.",
         "--reuse-images",
         default=False,
     ),
@@ -59,59 +59,61 @@ def calibrate_command(
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Fit a policy's temperatures on labelled images: other data, another model, a frozen policy.
+    """Fit a policy's temperatures on labelled images, for other data or another model.
 
-    The view temperature too, unless it is to be kept. The model and how images are read are the
-    search's, unless said otherwise. The policy remembers the images: no later command claims a gain
-    on them.
+    A frozen policy needs this too. The view temperature is refitted unless it is kept. By default
+    the model and the reading of images are those of the search. The policy records the images, so
+    that no later command claims a gain on them.
     """
     if weights not in _WEIGHTS:
-        raise unknown_name("answer to --weights", weights, _WEIGHTS)
+        raise unknown_name("value of --weights", weights, _WEIGHTS)
     if balanced and weights != "equal":
         raise RelookError("--balanced: weights of views are learned with equal weight per image")
-    found = Policy.load(source.policy)
+    policy = Policy.load(source.policy)
     target = out or sources.derived_policy(source.policy, "calibrated")
-    sources.check_free(target, force)
-    if balanced is None and was_balanced(source.record()):
+    sources.refuse_to_overwrite(target, force)
+    if balanced is None and was_balanced(source.search_record()):
         balanced = weights == "equal"
         if not balanced:
-            say(UNBALANCED)
+            say(BALANCE_NOTE)
     predictor, dataset = _read(source, model, data, inputs)
-    if weights != "equal":  # learned weights make a claim
-        left = unseen_places(dataset, [replace(found, halves=())])
-        if len(left) < len(dataset):
-            say(left_out_note(dataset, len(left)))
-            dataset = dataset.subset(left)
+    if weights != "equal":  # a gain of learned weights is claimed, so the images must be new
+        unseen = unseen_places(dataset, [replace(policy, halves=())])
+        if len(unseen) < len(dataset):
+            say(left_out_note(dataset, len(unseen)))
+            dataset = dataset.subset(unseen)
     elif not reuse_images:
-        check_unused(dataset, used_images(source.policy, found), "--reuse-images")
-    how: dict[str, Any] = {"keep_view_temperature": keep_view_temperature, "batch": batch}
+        check_unused(dataset, used_images(source.policy, policy), "--reuse-images")
+    keywords: dict[str, Any] = {"keep_view_temperature": keep_view_temperature, "batch": batch}
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
-        given = predictor, dataset, found
+        keywords["progress"] = bar
         made: CalibratedPolicy | WeighedPolicy
         if weights == "equal":
-            made = calibrated_policy(*given, balanced=balanced is True, progress=bar, **how)
+            made = calibrated_policy(
+                predictor, dataset, policy, balanced=balanced is True, **keywords
+            )
         else:
-            how |= {"always": weights == "always", "seed": seed}
-            made = weigh_policy(*given, progress=bar, **how)
+            keywords |= {"always": weights == "always", "seed": seed}
+            made = weigh_policy(predictor, dataset, policy, **keywords)
     made.policy.save(target)
-    _print(found, made, target, as_json)
+    _print(policy, made, target, as_json)
 
 
 def _read(
     source: sources.RunOrPolicy, model: list[str] | None, data: str, inputs: options.InputOptions
 ) -> tuple[Predictor, Dataset]:
-    """Return the model and the images, read as in the search unless told otherwise."""
+    """Return the model and the images, by default read as in the search."""
     reading, policy = inputs.reading, Policy.load(source.policy)
     given = as_recorded(model=model or None, **reading.given(), **inputs.network.given())
-    # Another model than the search's may want other images: nothing of the search holds for it.
-    record = source.record(model)
+    # A model other than the search's may take other images: the search's options do not apply.
+    record = source.search_record(model)
     if model and (record is None or loading.as_list(record.origin.get("model", "")) != model):
         record = None
     known = sources.ModelOfRun.load(record, given, inputs.device)
-    kept = loading.kept_as_searched(reading.full_size, data, source.policy, [policy])
-    how = {**loading.images_of(known.given), "full_size": kept, "model": known.predictor}
+    kept = loading.reads_full_size(reading.full_size, data, source.policy, [policy])
+    keywords = {**loading.image_options(known.given), "full_size": kept, "model": known.predictor}
     searched = None if record is None else policy.preparation
-    return known.predictor, loading.read_data(data, inputs.group, searched=searched, **how)
+    return known.predictor, loading.read_data(data, inputs.group, searched=searched, **keywords)
 
 
 def _print(
@@ -130,11 +132,11 @@ def _print(
     else:
         _print_scores(made)
     _print_fitted(old, made.policy)
-    sources.say_written(target)
+    sources.say_policy_written(target)
 
 
 def _print_scores(fitted: CalibratedPolicy) -> None:
-    """Print what the images say of the policy before and after."""
+    """Print the policy's scores before and after."""
     if fitted.after is None:
         return
     (cll, ece), (new_cll, new_ece) = fitted.before.values(), fitted.after.values()
@@ -145,7 +147,7 @@ def _print_scores(fitted: CalibratedPolicy) -> None:
 
 
 def _print_fitted(old: Policy, new: Policy) -> None:
-    """Print the fitted numbers, and what they were."""
+    """Print the fitted temperatures, and the previous ones."""
     before, after = old.view_temperature, new.view_temperature
     if before != 1 or after != 1:
         was = "" if before == after else f" (was {before:.4g})"
@@ -158,7 +160,7 @@ def _print_fitted(old: Policy, new: Policy) -> None:
 
 
 def _print_weights(weighed: WeighedPolicy) -> None:
-    """Print what learned weights bring compared with equal ones, and what became of them."""
+    """Print the gain of learned weights over equal ones, and whether they were kept."""
     found = weighed.learned
     columns = (Column("", number=False), *map(Column, ("equal", "learned", "learned − equal")))
     held_out = (
@@ -167,17 +169,17 @@ def _print_weights(weighed: WeighedPolicy) -> None:
         change_cell(found.gain, 4),
     )
     fit = (
-        Cell("images of the fit"),
+        Cell("fitted images"),
         *(Cell(wording.plain(one, 4)) for one in (found.fit_cll_equal, found.fit_cll)),
         Cell(wording.signed(found.fit_cll - found.fit_cll_equal, 4)),
     )
     title = "cLL of the views' mean, with equal and with learned weights"
-    console.print(terminal(Table(title, columns, ((held_out, fit),))))
-    kept = "the learned weights are written, as repeats of views"
+    print_table(Table(title, columns, ((held_out, fit),)))
+    outcome = "the learned weights are written, as repeats of views"
     if not weighed.used:
-        kept = "the views count as before: held-out images do not say that learned weights help"
+        outcome = "weights unchanged: held-out images do not show that learned weights help"
     elif not found.better:
-        kept += ", though held-out images do not say that they help"
-    say(f"{kept} ({', '.join(f'{weight:.2f}' for weight in found.weights)})")
+        outcome += ", though held-out images do not show that they help"
+    say(f"{outcome} ({', '.join(f'{weight:.2f}' for weight in found.weights)})")
     if weighed.doubt:
         say(weighed.doubt)

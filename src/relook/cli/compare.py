@@ -1,4 +1,4 @@
-"""`relook compare`: a policy and every baseline, on images that it was not searched on."""
+"""`relook compare`: a policy and every baseline on held-out images."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from relook.cli.shared import loading, options
 from relook.cli.shared.console import (
     NOT_MET,
     check_log,
-    console,
-    log_at_end,
+    log_finished_run,
     print_json,
+    print_table,
+    print_text,
     resumable,
     say,
 )
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource
+from relook.cli.shared.option_groups import expand_options, option
 from relook.cli.shared.options import LatencyOptions, keep_latency
-from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data import Preparation
 from relook.deploy.batch.image_source import open_source
 from relook.deploy.latency import engine_for, fit_latency
@@ -45,55 +46,47 @@ from relook.predictions.passes import Images
 from relook.report.comparison_tables import comparison_table, frontier_table, junit_xml, to_latex
 from relook.report.deployed_tables import latency_table
 from relook.report.summary import foreign_images, when_not_to_answer
-from relook.report.tables import terminal
 from relook.transforms.full_images import FullImages
 
-_FILES = "Results"
-_TIMED = 16
+_IMAGES_TO_TIME = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparisonOptions:
-    """What is compared and how, as options."""
+    """The settings of the comparison."""
 
     budgets: str = option("Numbers of views to compare at.", default="1,5,10,20")
-    methods: str | None = option(f"Baselines, all by default: {', '.join(BASELINES)}.")
+    methods: str | None = option(f"Baselines, by default all: {', '.join(BASELINES)}.")
     runs: options.RunsOption = 1
-    margin: float = options.of_details(
-        "A difference in cLL that you would not care about.", default=MARGIN, min=0
+    margin: float = options.details_option(
+        "The smallest difference in cLL that matters to you.", default=MARGIN, min=0
     )
-    train_length: int = options.of_details(
-        "Steps of a RandAugment sub-policy (MTrain, MGrid).", default=Options.length, min=0
-    )
-    train_magnitude: float = options.of_details(
-        "The magnitude that the model was trained with (MTrain).", default=Options.magnitude, min=0
-    )
-    grid_views: options.GridViewsOption = Options.grid_views
-    protocol: str = options.of_details(
-        "How temperatures are fitted: standard, which shrinks them where images are few, or "
-        "paper, which is the paper's at every size.",
+    baselines: options.BaselineOptions
+    protocol: str = options.details_option(
+        "How to fit temperatures: standard (shrunk if there are few images), or paper (as in the "
+        "paper).",
         default="standard",
     )
-    balanced: bool | None = options.of_details(
-        "Give each class the same weight in all figures.",
+    balanced: bool | None = options.details_option(
+        "Weight all classes equally in all results.",
         "--balanced/--no-balanced",
         shown="as the search did",
     )
     ood: str | None = option(
-        "Foreign images, of no class that the model knows (as --data of  relook predict): says "
-        "how well they are told from the others."
+        "Images of none of the model's classes (as --data of  relook predict), to measure how well "
+        "they can be told from the others."
     )
     seed: options.SeedOption = 0
     batch: options.BatchOption = None
 
     def keywords(self) -> ComparisonKeywords:
-        """Return the options as `compare` takes them."""
-        methods = None if self.methods is None else loading.names(self.methods)
+        """Return the keywords of `compare`."""
+        methods = None if self.methods is None else loading.read_names(self.methods)
         check_methods(methods)
         return {
             "budgets": loading.read_budgets(self.budgets),
             "methods": methods,
-            "options": Options(self.train_length, self.train_magnitude, grid_views=self.grid_views),
+            "options": self.baselines.options(),
             "seed": self.seed,
             "runs": self.runs,
             "margin": self.margin,
@@ -105,42 +98,45 @@ class ComparisonOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Where results go, and which row of them is picked."""
+    """Which row to pick, what to require, and where results go."""
 
-    budget_views: int | None = option("Pick the best method that takes at most N views.", min=1)
-    max_slowdown: float | None = options.of_latency(
-        "Pick the best method within N times one plain pass."
+    budget_views: int | None = option("Pick the best method with at most N views.", min=1)
+    max_slowdown: float | None = options.latency_option(
+        "Pick the best method that takes at most N times as long as one plain pass."
     )
     require: list[str] | None = option(
-        "End with exit code 1 unless this holds of what is recommended: helps, 'cll>=0.01', "
+        "Exit with code 1 unless the recommended method meets this: helps, 'cll>=0.01', "
         "'accuracy>=-0.1', 'ece<=0.03', 'views<=10'; 'cll>=0 against best|METHOD|FORMER.json'. "
-        "cll and accuracy are gains, and the interval's end counts. Can be given several times."
+        "cll and accuracy are gains; the end of their interval counts. Can be repeated."
     )
     junit: Path | None = option(
-        "Write what --require found to this JUnit file, for the CI's page.", panel=_FILES
+        "Write the outcome of --require to this JUnit file, for CI.", panel=options.RESULTS
     )
     out: Path | None = option(
-        "Where comparison.json and predictions go: RUN, or else runs/compare. Without --out a "
-        "comparison.json with more views or methods is kept; the new one goes to RUN/narrower.",
-        panel=_FILES,
+        "Directory for comparison.json and predictions: RUN, or else runs/compare. Without --out, "
+        "a comparison.json with more views or methods is kept, and the new one goes to "
+        "RUN/narrower.",
+        panel=options.RESULTS,
     )
-    as_csv: Path | None = option("Write every row to this CSV file.", "--csv", panel=_FILES)
-    latex: Path | None = option("Write a table like the paper's to this file.", panel=_FILES)
+    as_csv: Path | None = option("Write all rows to this CSV file.", "--csv", panel=options.RESULTS)
+    latex: Path | None = option(
+        "Write a table like the paper's to this file.", panel=options.RESULTS
+    )
 
     def picked(self, comparison: Comparison) -> Row | None:
-        """Return the best row for what may be spent, if that was asked."""
+        """Return the best row within --budget-views and --max-slowdown; None without them."""
         if self.budget_views is None and self.max_slowdown is None:
             return None
         return pick(comparison, self.budget_views, self.max_slowdown)
 
     def requirements(self) -> list[Requirement]:
-        """Return what is required, read before any work is done."""
+        """Return the parsed requirements; called before any work is done."""
         if self.junit is not None and not self.require:
-            raise RelookError("expected --require with --junit, got none: what shall be checked?")
+            raise RelookError("expected --require with --junit, got none: what is to be checked?")
         return [read_requirement(text) for text in self.require or ()]
 
     def write_files(self, comparison: Comparison, checked: Sequence[Checked]) -> None:
-        """Write the files that were asked for."""
+        """Write the requested files."""
         if self.junit is not None:
             write_text_atomic(self.junit, junit_xml(checked, comparison.verdict.sentence))
         if self.as_csv is not None:
@@ -151,11 +147,11 @@ class OutputOptions:
             write_text_atomic(self.latex, text)
 
 
-@spelled_out
+@expand_options
 def compare_command(
     *,
     compared: ComparisonSource,
-    asked: ComparisonOptions,
+    settings: ComparisonOptions,
     results: OutputOptions,
     speed: LatencyOptions,
     log: options.LogOption = None,
@@ -165,13 +161,13 @@ def compare_command(
 ) -> None:
     """Compare a policy with every baseline on held-out images, and say whether it helps."""
     check_log(log)
-    keywords, required, limit = asked.keywords(), results.requirements(), speed.limit()
+    keywords, required, limit = settings.keywords(), results.requirements(), speed.limit()
     inputs = compared.read()
-    if asked.balanced is None:
+    if settings.balanced is None:
         keywords["balanced"] = inputs.balanced
     target = results.out or compared.source.directory or Path("runs/compare")
     with resumable(timeout=timeout):
-        planned = plan_comparison(
+        plan = plan_comparison(
             inputs.predictor,
             inputs.dataset,
             inputs.policies,
@@ -181,16 +177,16 @@ def compare_command(
             engine=compared.engine(target, dry_run),
         )
     if dry_run and as_json:
-        print_json(planned.to_json())
+        print_json(plan.to_json())
         return
-    planned.model.tell(say)
-    fewer = planned.fewer(lambda left: f"--methods {','.join(left)}")
-    say(f"{planned} (--methods and --budgets for fewer){fewer}")
+    plan.model.tell(say)
+    fewer = plan.fewer(lambda left: f"--methods {','.join(left)}")
+    say(f"{plan} (--methods and --budgets for fewer){fewer}")
     if dry_run:
         return
-    as_given, inputs = inputs, inputs.on(planned.model)
-    decisive = [keywords[name] for name in ("budgets", "methods", "runs", "seed", "batch")]
-    mark = inputs.mark(keywords["options"] or Options(), *decisive)
+    unaccelerated, inputs = inputs, inputs.with_model(plan.model)
+    views = [keywords[name] for name in ("budgets", "methods", "runs", "seed", "batch")]
+    mark = inputs.short_fingerprint(keywords["options"] or Options(), *views)
     with RunDirectory(target), resumable(timeout=timeout), search_bars() as bars:
         comparison = compare(
             inputs.predictor,
@@ -203,12 +199,12 @@ def compare_command(
             progress=bars,
             record=inputs.record,
             known=pool_views(compared.source.directory or target, inputs.predictor, inputs.dataset),
-            ood=() if asked.ood is None else _foreign(asked.ood, inputs),
+            ood=() if settings.ood is None else _foreign_images(settings.ood, inputs),
             **keywords,
         )
         written = target if results.out is not None else place_for(target, comparison)
         save_comparison(written, comparison, inputs.dataset, inputs.indices)
-        latency = None if limit is None else _latency(as_given, comparison, limit, written)
+        latency = None if limit is None else _latency(unaccelerated, comparison, limit, written)
     if written != target:
         kept = shlex.quote(str(target))
         say(
@@ -218,54 +214,54 @@ def compare_command(
     checked = [check(comparison, one) for one in required]
     results.write_files(comparison, checked)
     _print(comparison, results.picked(comparison), latency, checked, written, as_json)
-    log_at_end(target, log)
+    log_finished_run(target, log)
     if not all(one.met for one in checked):
         raise typer.Exit(NOT_MET)
 
 
-def _foreign(spec: str, inputs: ComparisonInputs) -> list[Images]:
-    """Read images without labels as those that are compared on were read."""
+def _foreign_images(spec: str, inputs: ComparisonInputs) -> list[Images]:
+    """Read unlabelled images, prepared like the images of the comparison."""
     images = inputs.dataset.images
     channels, height, width = images.shape[1:]
     full = isinstance(images, FullImages)
-    wanted = Preparation((height, width), channels=channels, full_size=full, log=say)
-    found = open_source(spec, wanted.as_searched(inputs.dataset.prepared))
-    return [block.images for block in found.read(found.ranges())]
+    preparation = Preparation((height, width), channels=channels, full_size=full, log=say)
+    source = open_source(spec, preparation.as_searched(inputs.dataset.prepared))
+    return [block.images for block in source.read(source.ranges())]
 
 
 def _latency(inputs: ComparisonInputs, comparison: Comparison, limit: Limit, out: Path) -> Latency:
-    """Measure what fits into a time: in the exported file, or else in torch."""
+    """Measure how many views fit into the limit: in the exported file, or else in torch."""
     images, engine = inputs.dataset.images, engine_for(inputs.predictor)
     channels, height, width = images.shape[1:]
     say(f"measuring several numbers of views in {engine} …")
-    found = fit_latency(
+    measured = fit_latency(
         *(inputs.predictor, inputs.policies[0], comparison, inputs.recipe, limit),
         engine=engine,
         size=(height, width),
         channels=channels,
         full_size=isinstance(images, FullImages),
-        images=images[:_TIMED],
+        images=images[:_IMAGES_TO_TIME],
     ).latency
-    keep_latency(out, found)
-    return found
+    keep_latency(out, measured)
+    return measured
 
 
 def _picked_text(comparison: Comparison, picked: Row) -> str:
-    """Say what was picked for what may be spent, and why it, where the verdict differs."""
+    """Describe the picked row, why it was picked, and the verdict's advice if that differs."""
     why = f"the fewest views within {comparison.settings['margin']:g} cLL of the best affordable"
     if picked.method == "plain":
         why = "nothing affordable shows a gain over it"
-    found, advised = picked.with_learned_average.metrics, comparison.recommended
-    more = ""
+    metrics, advised = picked.with_learned_average.metrics, comparison.recommended
+    advice = ""
     if (picked.method, picked.views) != (advised.method, advised.views):
-        more = (
+        advice = (
             f" The verdict, which has no such limit, advises {advised.label} with "
             f"{views_text(advised.views)}."
         )
     return (
         f"Picked: {picked.label} with {views_text(picked.views)} ({why}): "
-        f"cLL {plain(found['cll'].mean, 4)}, accuracy {100 * found['accuracy'].mean:.2f} %, "
-        f"about {picked.slowdown:.1f} × the time of one view.{more}"
+        f"cLL {plain(metrics['cll'].mean, 4)}, accuracy {100 * metrics['accuracy'].mean:.2f} %, "
+        f"about {picked.slowdown:.1f} × the time of one view.{advice}"
     )
 
 
@@ -280,16 +276,20 @@ def _print(
     for method, reason in comparison.settings["left_out"].items():
         say(f"left out: {method}: {reason}")
     if as_json:
-        chosen = None if picked is None else {"method": picked.method, "views": picked.views}
-        required = [asdict(one) for one in checked]
-        timed = None if latency is None else LATENCY.to_json(latency)
-        content = {"out": str(out), "picked": chosen, "latency": timed, "required": required}
-        print_json({**content, **comparison.to_json()})
+        print_json(
+            {
+                "out": str(out),
+                "picked": picked and {"method": picked.method, "views": picked.views},
+                "latency": latency and LATENCY.to_json(latency),
+                "required": [asdict(one) for one in checked],
+                **comparison.to_json(),
+            }
+        )
         return
-    console.print(terminal(comparison_table(comparison), console))
-    console.print(terminal(frontier_table(comparison), console))
+    print_table(comparison_table(comparison))
+    print_table(frontier_table(comparison))
     if latency is not None:
-        console.print(terminal(latency_table(latency), console))
+        print_table(latency_table(latency))
     say(f"written to {out}: comparison.json, examples.npz")
     lines = [
         "" if latency is None else latency.sentence,
@@ -298,7 +298,7 @@ def _print(
         foreign_images(comparison),
     ]
     for line in filter(None, lines):
-        console.print(line, soft_wrap=True, markup=False)
-    console.print(comparison.verdict.sentence, soft_wrap=True, markup=False, style="bold")
+        print_text(line)
+    print_text(comparison.verdict.sentence, style="bold")
     for one in checked:
-        console.print(str(one), soft_wrap=True, markup=False)
+        print_text(str(one))

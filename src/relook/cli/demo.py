@@ -1,4 +1,4 @@
-"""`relook demo`: the whole job on embedded data."""
+"""`relook demo`: the whole course of work on embedded data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from relook.api.progress_bars import search_bars
 from relook.cli.shared import options
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.cli.show import print_policy
 from relook.policy.file import policy_to_json
 from relook.report import write_report
@@ -15,7 +15,7 @@ from relook.report.comparison_tables import print_comparison
 from relook.studies.demo import run_demo, trained_network
 
 
-@spelled_out
+@expand_options
 def demo_command(
     *,
     out: Path = option(

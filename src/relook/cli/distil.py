@@ -1,4 +1,4 @@
-"""`relook distil`: a part of the policy's gain for one pass, without labels."""
+"""`relook distil`: part of the policy's gain for a single pass, learned without labels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import typer
 
 from relook.api.progress_bars import search_bars
 from relook.cli.shared import loading, options
-from relook.cli.shared.console import console, print_json, resumable, say
+from relook.cli.shared.console import print_json, print_table, print_text, resumable, say
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset, Preparation
 from relook.deploy.batch.image_source import file_source, read_unlabelled
 from relook.deploy.distil.distil import DISTIL, WEIGHTS, Distilled, distil_policy, new_spec
@@ -22,46 +22,45 @@ from relook.deploy.distil.student import Training, trainable
 from relook.foundation.wording import count, duration, views_text
 from relook.predictions.passes import View, estimate
 from relook.report.deployed_tables import distil_table
-from relook.report.tables import terminal
 
 _DEFAULT = Training()
-_TO_DEPLOY = ("mean", "std", "outputs", "size", "crop", "channels", "classes")
-_STEP = 3  # passes that a step of training takes the time of
+_EXPORT_OPTIONS = ("mean", "std", "outputs", "size", "crop", "channels", "classes")
+_PASSES_PER_STEP = 3  # a training step takes about as long as this many passes
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistilSource(PolicySource):
-    """Options of what the new weights are compared on; `--data` are the images to learn from."""
+    """Options of the images that the new weights are compared on, here `--test`."""
 
-    labelled: ClassVar[str] = "--test"
-    data: str | None = options.of_data(
-        "Labelled images that neither the search nor this has learned from.",
+    data_flag: ClassVar[str] = "--test"
+    data: str | None = options.data_option(
+        "Labelled images that neither the search nor this training has used.",
         "--test",
         shown="the search's held-out ones",
     )
 
 
-@spelled_out
+@expand_options
 def distil_command(
     *,
     scored: DistilSource,
-    images: str = options.of_data(
-        "Images without labels: folder:DIR (at any depth), files:LIST, npz:FILE …; labels are not "
-        "looked at.",
+    images: str = options.data_option(
+        "Images to learn from: folder:DIR (at any depth), files:LIST, npz:FILE …; labels are "
+        "ignored.",
         "--images",
         "--data",
         "-d",
         default=...,
     ),
     out: Path = option(
-        "The directory to write; the same command goes on there.",
+        "The output directory; rerun the same command to resume.",
         "--out",
         "-o",
         default=Path("runs/distilled"),
     ),
     epochs: int = option("Passes over the images.", default=_DEFAULT.epochs, min=1),
-    learning_rate: float = options.of_details(
-        "Of Adam, at the start; a cosine takes it to 0.", default=_DEFAULT.learning_rate
+    learning_rate: float = options.details_option(
+        "Adam's initial learning rate, with cosine decay to 0.", default=_DEFAULT.learning_rate
     ),
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
@@ -69,20 +68,20 @@ def distil_command(
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Train the network to predict as the policy's views together: part of their gain for one pass.
+    """Distil a policy into the network: part of the gain for the cost of a single pass.
 
-    It is fine-tuned on images without labels. Labelled images that neither the search nor this has
-    learned from, by default the search's held-out ones, show what the new weights are worth. Where
-    they do not help beyond doubt, none are written.
+    The network is fine-tuned on unlabelled images to predict what the policy's views predict
+    together. Labelled images that neither the search nor this training has used, by default the
+    search's held-out ones, show the gain. Unless it is clear, no weights are written.
     """
     training = Training(epochs=epochs, learning_rate=learning_rate, seed=seed)
     inputs = scored.read()
     trainable(inputs.predictor)
-    inputs.say_balance()
+    inputs.note_balance()
     dataset = _images(images, scored, inputs)
     say(
         f"{count(len(dataset), 'image')} without labels, {views_text(inputs.policies[0].views)} "
-        f"each; {len(inputs.dataset):,} labelled ones show what it is worth"
+        f"each; the gain is measured on {len(inputs.dataset):,} labelled ones"
     )
     if dry_run:
         _print_cost(inputs, dataset, training, as_json)
@@ -100,24 +99,25 @@ def distil_command(
             progress=progress,
             record={**inputs.record, "images": {"spec": images}},
         )
-    _print(found, out, _deploy(scored, inputs, found, out), as_json)
+    _print(found, out, _export_command(scored, inputs, found, out), as_json)
 
 
 def _images(spec: str, scored: PolicySource, inputs: PolicyInputs) -> Dataset:
-    """Read the images without labels as the search read its own."""
+    """Read the unlabelled images, prepared like the images of the search."""
     policies, reading = inputs.policies, scored.reading
     channels, height, width = inputs.dataset.images.shape[1:]
-    given = reading.full_size, file_source(spec), scored.source.policy, policies
-    wanted = Preparation(
+    preparation = Preparation(
         (height, width),
         reading.crop,
         channels=channels,
         skip_bad=reading.skip_bad,
-        full_size=loading.kept_as_searched(*given),
+        full_size=loading.reads_full_size(
+            reading.full_size, file_source(spec), scored.source.policy, policies
+        ),
         log=say,
     )
-    wanted = wanted.for_model(inputs.predictor).as_searched(policies[0].preparation)
-    return read_unlabelled(spec, wanted)
+    preparation = preparation.for_model(inputs.predictor).as_searched(policies[0].preparation)
+    return read_unlabelled(spec, preparation)
 
 
 def _print_cost(inputs: PolicyInputs, dataset: Dataset, training: Training, as_json: bool) -> None:
@@ -125,45 +125,49 @@ def _print_cost(inputs: PolicyInputs, dataset: Dataset, training: Training, as_j
     views = [View(sub, index) for index, sub in enumerate(policy)]
     passes = (policy.views + 1) * (len(dataset) + 2 * len(inputs.dataset))
     steps = training.epochs * len(dataset)
-    seconds = estimate(inputs.predictor, dataset.images, views, seed=policy.seed)
-    whole = seconds * (passes + _STEP * steps)
+    seconds_per_pass = estimate(inputs.predictor, dataset.images, views, seed=policy.seed)
+    seconds = seconds_per_pass * (passes + _PASSES_PER_STEP * steps)
     if as_json:
-        print_json({"model_passes": passes, "images_taught": steps, "estimated_seconds": whole})
+        print_json({"model_passes": passes, "images_taught": steps, "estimated_seconds": seconds})
         return
     typer.echo(
-        f"{passes:,} model passes and {steps:,} training images: about {duration(whole)} with "
+        f"{passes:,} model passes and {steps:,} training images: about {duration(seconds)} with "
         "torch; nothing was written"
     )
 
 
-def _deploy(scored: PolicySource, inputs: PolicyInputs, found: Distilled, out: Path) -> str | None:
-    """Return the command that deploys the new weights, if there are some that it can load."""
+def _export_command(
+    scored: PolicySource, inputs: PolicyInputs, found: Distilled, out: Path
+) -> str | None:
+    """Return the command that exports the new weights; None if it could not load any."""
     spec = new_spec(str(inputs.record["model"]["spec"]), out) if found.record.written else None
     if spec is None:
         return None
-    record = scored.source.record(scored.model)
+    record = scored.source.search_record(scored.model)
     origin: Mapping[str, Any] = {} if record is None else record.origin
     channels, height, width = inputs.dataset.images.shape[1:]
     shape = {"size": f"{height}x{width}", "channels": channels}
     given = {**shape, **origin, **scored.network.given(), **scored.reading.given()}
-    more = [word for name in _TO_DEPLOY if name in given for word in (f"--{name}", given[name])]
+    more = [
+        word for name in _EXPORT_OPTIONS if name in given for word in (f"--{name}", given[name])
+    ]
     words = ["relook", "export", str(out / "policy.json"), "--model", spec]
     return shlex.join([*words, *map(str, more), "--out", str(out / "model.onnx")])
 
 
-def _print(found: Distilled, out: Path, deploy: str | None, as_json: bool) -> None:
+def _print(found: Distilled, out: Path, export_command: str | None, as_json: bool) -> None:
     record = found.record
     if as_json:
-        print_json({"out": str(out), "deploy": deploy, **DISTIL.to_json(record)})
+        print_json({"out": str(out), "deploy": export_command, **DISTIL.to_json(record)})
         return
     if record.left_out:
-        say(f"{count(record.left_out, 'image')} left out: the gain is shown on them")
+        say(f"{count(record.left_out, 'image')} left out: the gain is measured on them")
     if record.verdict is not None:
-        console.print(terminal(distil_table(record.verdict), console))
-    console.print(record.sentence, soft_wrap=True, markup=False, style="bold")
+        print_table(distil_table(record.verdict))
+    print_text(record.sentence, style="bold")
     if not record.written:
         say(f"no weights were written; {out} has the record")
         return
     say(f"written to {out}: {WEIGHTS}, policy.json (its temperature), distil.json")
-    if deploy is not None:
-        say(f"to deploy it:  {deploy}")
+    if export_command is not None:
+        say(f"to deploy it:  {export_command}")

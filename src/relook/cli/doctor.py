@@ -1,4 +1,4 @@
-"""`relook doctor`: what is installed here, what of it works, and how to repair the rest.
+"""`relook doctor`: what is installed here, what works, and how to repair the rest.
 
 torch and the packages that need it are imported only once they are known to work.
 """
@@ -20,21 +20,21 @@ import typer
 from packaging.requirements import Requirement
 
 import relook
-from relook.cli.shared.console import console, print_json, say
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.console import print_json, print_text, say
+from relook.cli.shared.option_groups import expand_options, option
 from relook.errors import RelookError
 from relook.foundation import torchvision_import
 from relook.foundation.wording import first_line
 from relook.io.files import for_terminal
 
 BROKEN = 1
-"""The exit code where something that is installed does not work."""
+"""The exit code if something that is installed does not work."""
 
 WORKS = "works"
 ABSENT = "not installed"
 
 _MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
-"""What packages are imported as, where that is not their name."""
+"""The modules of packages, if they are named differently."""
 
 _TORCHVISION = (
     "torchvision was built for another torch: without relook, `import timm` fails (operator "
@@ -43,18 +43,18 @@ _TORCHVISION = (
 )
 
 
-@spelled_out
+@expand_options
 def doctor_command(
     *, as_json: bool = option("Print the result as JSON instead of lines.", "--json", default=False)
 ) -> None:
-    """Say what is installed, what of it works here, and the one command that adds the rest."""
-    say("trying what is installed …")
+    """Check what is installed and what works here, and how to install the rest."""
+    say("checking what is installed …")
     found = examine()
     if as_json:
         print_json(found)
     else:
         for line in _lines(found):
-            console.print(for_terminal(line), markup=False, soft_wrap=True)
+            print_text(for_terminal(line))
     if found["broken"]:
         raise typer.Exit(BROKEN)
 
@@ -62,13 +62,13 @@ def doctor_command(
 def examine() -> dict[str, Any]:
     """Return what `relook doctor` prints, as JSON-able data."""
     try:
-        wanted = requirements(metadata.requires("relook") or [])
+        required = requirements(metadata.requires("relook") or [])
     except metadata.PackageNotFoundError:
         raise RelookError(
             "relook itself is not installed: run  pip install .  in its clone"
         ) from None
-    versions, broken = try_packages([one for part in wanted.values() for one in part])
-    usable = not any(one.name in broken or versions[one.name] is None for one in wanted[""])
+    versions, broken = try_packages([one for part in required.values() for one in part])
+    usable = not any(one.name in broken or versions[one.name] is None for one in required[""])
     here = _machine() if usable else {"machine": {}, "devices": {}, "engines": {}, "caches": []}
     broken |= {
         f"{kind.removesuffix('s')} {name}": text
@@ -76,8 +76,10 @@ def examine() -> dict[str, Any]:
         for name, text in here[kind].items()
         if text not in (WORKS, ABSENT)
     }
-    absent = {extra for extra, part in wanted.items() for one in part if versions[one.name] is None}
-    missing = [extra for extra in wanted if extra and extra in absent]
+    absent = {
+        extra for extra, part in required.items() for one in part if versions[one.name] is None
+    }
+    missing = [extra for extra in required if extra and extra in absent]
     own = {"relook": relook.__version__, "python": platform.python_version()}
     return {
         "versions": own | dict(sorted(versions.items())),
@@ -90,19 +92,19 @@ def examine() -> dict[str, Any]:
 
 
 def _source() -> str:
-    """Return what pip installs relook from: the clone that it came from, or its name."""
+    """Return the argument by which pip installs relook: the path of its clone, or its name."""
     try:
-        told = metadata.distribution("relook").read_text("direct_url.json")
+        text = metadata.distribution("relook").read_text("direct_url.json")
     except metadata.PackageNotFoundError:
         return "relook"
-    about = json.loads(told or "{}")
-    return url2pathname(urlsplit(about["url"]).path) if "dir_info" in about else "relook"
+    origin = json.loads(text or "{}")
+    return url2pathname(urlsplit(origin["url"]).path) if "dir_info" in origin else "relook"
 
 
 def requirements(lines: Iterable[str]) -> dict[str, list[Requirement]]:
-    """Return what relook needs, under "", and what each extra for users adds to it.
+    """Return relook's requirements, under "", and those that each extra for users adds.
 
-    An extra is for users if all of it is in the extra `all`; the others are for developers.
+    An extra is for users if the extra `all` includes it; the others are for developers.
     """
     found: dict[str, list[Requirement]] = {"": []}
     for one in map(Requirement, lines):
@@ -116,14 +118,14 @@ def requirements(lines: Iterable[str]) -> dict[str, list[Requirement]]:
     }
 
 
-def try_packages(wanted: Sequence[Requirement]) -> tuple[dict[str, str | None], dict[str, str]]:
-    """Import each package that is installed; return versions, and what is wrong with which.
+def try_packages(required: Sequence[Requirement]) -> tuple[dict[str, str | None], dict[str, str]]:
+    """Import each installed package; return versions, and the faults of broken packages by name.
 
-    torchvision is looked at too, which timm brings along.
+    torchvision, which timm depends on, is tried too.
     """
     versions: dict[str, str | None] = {}
     broken = {}
-    for one in (*wanted, Requirement("torchvision")):
+    for one in (*required, Requirement("torchvision")):
         try:
             versions[one.name] = version = metadata.version(one.name)
         except metadata.PackageNotFoundError:
@@ -139,8 +141,8 @@ def try_packages(wanted: Sequence[Requirement]) -> tuple[dict[str, str | None], 
                 warnings.simplefilter("ignore")
                 import_module(_MODULES.get(one.name, one.name.replace("-", "_")))
         except Exception as error:  # a package that is broken may raise anything
-            mend = f"pip install --force-reinstall {one.name}"
-            broken[one.name] = f"{type(error).__name__}: {first_line(error)}: {mend}"
+            repair = f"pip install --force-reinstall {one.name}"
+            broken[one.name] = f"{type(error).__name__}: {first_line(error)}: {repair}"
     return versions, broken
 
 
@@ -172,7 +174,7 @@ def _machine() -> dict[str, Any]:
 
 
 def try_engine(name: str, device: str = "cpu") -> str:
-    """Run a tiny network on an engine and compare it with torch; return how that went."""
+    """Run a tiny network on an engine and compare it with torch; return WORKS or the error."""
     import torch
 
     from relook.models import TorchPredictor, onnx_runtime
@@ -191,7 +193,7 @@ def try_engine(name: str, device: str = "cpu") -> str:
 
 
 def _caches() -> Mapping[str, tuple[Path, list[Path]]]:
-    """Return where compiled code and downloads are kept, and which files are there."""
+    """Return the directories of compiled code and downloads, and the files in each."""
     import torch
 
     package = Path(relook.__file__).parent
@@ -237,5 +239,6 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines += [f"broken: {name}: {text}" for name, text in found["broken"].items()]
     if found["install"]:
         lines.append(f"not installed: {', '.join(found['missing'])}; to add:  {found['install']}")
-    well = "relook works here; mind the notes above" if found["notes"] else "all is well"
-    return [*lines, "something that is installed does not work" if found["broken"] else well]
+    if found["broken"]:
+        return [*lines, "something that is installed does not work"]
+    return [*lines, "relook works here; see the notes above" if found["notes"] else "all is well"]

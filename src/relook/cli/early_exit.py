@@ -10,9 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.cli.shared import options, sources
-from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared.console import (
+    print_json,
+    print_table,
+    print_text,
+    progress_bar,
+    resumable,
+    say,
+)
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
 from relook.deploy.early_exit.learn import check_target, learn_early_exit, parse_target
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
@@ -25,28 +32,28 @@ from relook.io.fingerprint import fingerprint
 from relook.numerics.arrays import LogProbs
 from relook.numerics.splits import stratified_split
 from relook.predictions.passes import predict_views
-from relook.report.tables import Cell, Column, Table, change_cell, terminal
+from relook.report.tables import Cell, Column, Table, change_cell
 
 
-@spelled_out
+@expand_options
 def early_exit_command(
     *,
     scored: PolicySource,
     target: str = option(
-        "What to learn for: accuracy-loss=0.005 (at most this loss of accuracy compared with all "
-        "views, with 95 % confidence) or views=5 (the mean number of views).",
+        "The target of the rule: accuracy-loss=0.005 (at most this loss of accuracy compared with "
+        "all views, with 95 % confidence) or views=5 (the mean number of views).",
         default=...,
     ),
     views: int | None = option("Cut the policy to its first N views.", min=2, shown="all"),
     learn_share: float = option(
-        "Share of the images to learn on; the others show what the rule is worth.", default=0.5
+        "Share of the images to learn on; the rule is evaluated on the others.", default=0.5
     ),
     out: Path | None = option(
         "Where to write the rule; its report and figures go next to it.",
         shown="early-exit.json next to the policy",
     ),
     force: options.ForceOption = False,
-    figures: bool = options.of_details("Draw the curves, as SVG and PNG.", default=True),
+    figures: bool = options.details_option("Draw the curves, as SVG and PNG.", default=True),
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
@@ -54,32 +61,31 @@ def early_exit_command(
 ) -> None:
     """Learn how many views each image needs, so that easy images get few and hard ones more.
 
-    A part of the images that the search has not seen makes the rule; the rest of them shows
-    what it is worth compared with the same number of views for every image.
+    The rule is learned on a part of the images that the search has not seen. On the others it is
+    compared with the same number of views for every image.
     """
-    wanted = parse_target(target)
+    parsed_target = parse_target(target)
     file = out or scored.source.policy.with_name("early-exit.json")
-    sources.check_free(file, force)
+    sources.refuse_to_overwrite(file, force)
     inputs = scored.read()
-    inputs.say_balance()
+    inputs.note_balance()
     dataset = inputs.dataset
     plan = plan_views(inputs.policies[0], views, temperature=None)
     report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.units)
-    groups_learned = _groups(dataset, learn_on)
-    known = dataset.identities
-    check_target(wanted, len(learn_on), len(plan.views), groups_learned)
+    learned_groups = _groups(dataset, learn_on)
+    check_target(parsed_target, len(learn_on), len(plan.views), learned_groups)
     say(f"{len(learn_on):,} images to learn on, {len(report_on):,} to report on")
     with resumable(timeout=timeout):
-        inputs = scored.on_engine(inputs, file.parent, len(plan.views) * len(dataset))
+        inputs = scored.with_engine(inputs, file.parent, len(plan.views) * len(dataset))
         log_probs = _predictions(inputs, plan, file, batch)
     learned_on = (log_probs[:, learn_on], dataset.labels[learn_on])
     rule = learn_early_exit(
         *learned_on,
         plan.policy,
-        wanted,
+        parsed_target,
         seed=seed,
-        groups=groups_learned,
-        identities=known[learn_on],
+        groups=learned_groups,
+        identities=dataset.identities[learn_on],
     )
     report = report_early_exit(
         rule,
@@ -88,23 +94,23 @@ def early_exit_command(
         plan.policy,
         learned_on=learned_on,
         groups=_groups(dataset, report_on),
-        identities=known[report_on],
+        identities=dataset.identities[report_on],
     )
     _finish(rule, report, inputs, plan, file, figures, as_json)
 
 
 def _predictions(inputs: PolicyInputs, plan: ViewPlan, file: Path, batch: int | None) -> LogProbs:
-    """Return each distinct view's log-probabilities; what is done stays on disk."""
-    # What is kept serves every view temperature.
-    kept = replace(plan, policy=replace(plan.policy, view_temperature=1.0)).record()
-    asked = fingerprint(inputs.predictor.fingerprint, inputs.dataset.fingerprint, kept, batch)
+    """Return each distinct view's log-probabilities, stored on disk so that it can be resumed."""
+    # Stored predictions serve every view temperature.
+    views = replace(plan, policy=replace(plan.policy, view_temperature=1.0)).record()
+    identity = fingerprint(inputs.predictor.fingerprint, inputs.dataset.fingerprint, views, batch)
     with progress_bar("predicting held-out images", "views") as bar:
         return predict_views(
             inputs.predictor,
             inputs.dataset.images,
             plan.views,
             seed=plan.seed,
-            store_path=file.parent / f"early-exit-{asked[:8]}.zarr",
+            store_path=file.parent / f"early-exit-{identity[:8]}.zarr",
             batch=batch,
             indices=inputs.indices,
             progress=bar,
@@ -133,9 +139,9 @@ def _finish(
     if as_json:
         print_json({"out": str(file), "figures": [str(path) for path in drawn], **content})
         return
-    console.print(terminal(_table(report)))
+    print_table(_table(report))
     say(f"written to {file}, and {file.stem}-report.json" + (", figures/" if drawn else ""))
-    console.print(report.sentence, soft_wrap=True, markup=False, style="bold")
+    print_text(report.sentence, style="bold")
 
 
 def _draw(report: ExitReport, directory: Path) -> list[Path]:
@@ -148,7 +154,7 @@ def _draw(report: ExitReport, directory: Path) -> list[Path]:
 
 
 def _table(report: ExitReport) -> Table:
-    seen_by = "the rule has not" if report.doubt else "neither search nor rule has"
+    unseen_by = "the rule has not" if report.doubt else "neither search nor rule has"
     heads = ("views", "cLL", "acc. %", "cLL, exit − this", "acc., exit − this")
     own = report.own
 
@@ -162,4 +168,4 @@ def _table(report: ExitReport) -> Table:
         cll, right = own.cll - one.cll.estimate, own.accuracy - one.accuracy.estimate
         lines.append(line("fixed", one.views, cll, right, *gains))
     columns = (Column("", number=False), *map(Column, heads))
-    return Table(f"{report.images:,} images that {seen_by} seen", columns, (tuple(lines),))
+    return Table(f"{report.images:,} images that {unseen_by} seen", columns, (tuple(lines),))

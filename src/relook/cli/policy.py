@@ -1,4 +1,4 @@
-"""`relook policy`: policies as files, imported, frozen, or selected from predictions."""
+"""`relook policy`: import and freeze policy files, and select from predictions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from relook.cli.shared import options
-from relook.cli.shared.console import GO_ON, console, print_json, progress_bar, resumable, say
-from relook.cli.shared.sources import check_free
-from relook.cli.shared.spelled_out import FieldsOf, argument, option, spelled_out
+from relook.cli.shared.console import RESUME_HINT, console, print_json, progress_bar, resumable, say
+from relook.cli.shared.option_groups import FieldsOf, argument, expand_options, option
+from relook.cli.shared.sources import refuse_to_overwrite
 from relook.errors import RelookError
 from relook.evaluation.cross_validation import prefix_temperatures
 from relook.foundation import wording
@@ -30,7 +30,7 @@ from relook.selection.record import Selection, plan_of, select, selection_identi
 _OutOption = Annotated[Path, option("Where to write the policy.")]
 
 
-@spelled_out
+@expand_options
 def import_command(
     *,
     file: Path = argument("A policy that the GPS authors published: .npz or .npy.", default=...),
@@ -38,12 +38,12 @@ def import_command(
     force: options.ForceOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Turn a published GPS policy into a relook policy file."""
-    check_free(out, force)
+    """Convert a published GPS policy to a relook policy file."""
+    refuse_to_overwrite(out, force)
     _write(Policy.from_reference(file), out, as_json)
 
 
-@spelled_out
+@expand_options
 def freeze_command(
     *,
     file: Path = argument("A policy of fresh draws.", default=...),
@@ -52,11 +52,11 @@ def freeze_command(
     force: options.ForceOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Draw signs, places and flips once, for all images; what exported models run.
+    """Draw signs, positions and flips once for all images, as exported models do.
 
-    The temperatures were those of other views and are dropped: fit them with relook calibrate.
+    The temperatures belong to other views and are dropped: fit new ones with relook calibrate.
     """
-    check_free(out, force)
+    refuse_to_overwrite(out, force)
     policy = Policy.load(file)
     if policy.is_fixed:
         raise RelookError(
@@ -67,7 +67,7 @@ def freeze_command(
 
 
 def _write(policy: Policy, out: Path, as_json: bool) -> None:
-    """Write a policy, and say on one line what it is: `9 sub-policies (7 distinct), fixed …`."""
+    """Write a policy, and describe it in one line: `9 sub-policies (7 distinct), fixed …`."""
     policy.save(out)
     if as_json:
         print_json({"out": str(out), "policy": policy_to_json(policy)})
@@ -82,39 +82,41 @@ def _write(policy: Policy, out: Path, as_json: bool) -> None:
     )
 
 
-@spelled_out
+@expand_options
 def select_command(
     *,
     predictions: Path = option(
         "Array \\[candidate, image, class]: an npy or npz file, or a Zarr directory. An npy file "
-        "of log-probabilities may be larger than the memory.",
+        "of log-probabilities may be larger than memory.",
         default=...,
     ),
     labels: Path = option(
         "The images' classes: npy, npz or Zarr, or text (.txt, .csv), one per line.", default=...
     ),
     kind: str = option("What the array holds: log_probs or probabilities.", default=...),
-    length: int = option("How many to pick, repeats counted.", default=20, min=1),
-    objective: str = option("What to maximise: cll, ll, accuracy, brier or ece.", default="cll"),
-    balanced: bool = option("Give each class the same weight.", "--balanced", default=False),
+    length: int = option("Number of picks, counting repeats.", default=20, min=1),
+    objective: str = option(
+        "The objective to optimise: cll, ll, accuracy, brier or ece.", default="cll"
+    ),
+    balanced: bool = option("Weight all classes equally.", "--balanced", default=False),
     limits: Annotated[dict[str, Any], FieldsOf(SearchSettings, ("memory",))],
     out: Path | None = option(
-        "Write the result to this JSON file. If interrupted, the same command goes on from "
+        "Write the result to this JSON file. If interrupted, the same command resumes from "
         "FILE.partial next to it.",
         metavar="FILE",
     ),
-    dry_run: bool = option("Say what it would need; select nothing.", "--dry-run", default=False),
+    dry_run: bool = option("Print the memory needed; select nothing.", "--dry-run", default=False),
     as_json: options.JsonOption = False,
 ) -> None:
-    """Pick, one by one, the candidates whose average predicts best: views, models, anything."""
+    """Greedily pick the candidates whose average predicts best: views, models or others."""
     source = open_predictions(predictions, kind)  # type: ignore[arg-type]  # checked there
     selection = Selection(source, load_labels(labels), length, objective, balanced)
     if dry_run:
         _print_needs(plan_of(selection, limits["memory"]), source.shape, as_json)
         return
     partial = None if out is None else out.with_name(f"{out.name}.partial")
-    how = "With --out FILE it can be continued." if out is None else GO_ON
-    with resumable(how), progress_bar("selecting", "steps", objective) as bar:
+    hint = "Use --out FILE to be able to resume." if out is None else RESUME_HINT
+    with resumable(hint), progress_bar("selecting", "steps", objective) as bar:
         selected = select(
             selection,
             plan_of(selection, limits["memory"], partial),
@@ -126,23 +128,23 @@ def select_command(
     weights = class_weights(selection.labels) if balanced else None
     entries = (selected.log_probs[pick] for pick in selected.result.picks)
     shrunk = prefix_temperatures(entries, length, selection.labels, weights)
-    found = replace(selected.result, temperatures=shrunk)
-    result = {
-        "picks": list(found.picks),
-        "scores": list(found.scores),
-        "temperatures": list(found.temperatures),
-        **({} if found.view_temperature == 1 else {"view_temperature": found.view_temperature}),
+    result = replace(selected.result, temperatures=shrunk)
+    content = {
+        "picks": list(result.picks),
+        "scores": list(result.scores),
+        "temperatures": list(result.temperatures),
+        **({} if result.view_temperature == 1 else {"view_temperature": result.view_temperature}),
         "objective": objective,
         "candidates": source.shape[0],
         "images": source.shape[1],
     }
     if out is not None and partial is not None:
-        write_json_atomic(out, result)
+        write_json_atomic(out, content)
         partial.unlink(missing_ok=True)
     if as_json:
-        print_json(result)
+        print_json(content)
         return
-    _print_steps(found, objective)
+    _print_steps(result, objective)
 
 
 def _print_needs(plan: SelectionPlan, shape: tuple[int, int, int], as_json: bool) -> None:
@@ -153,13 +155,12 @@ def _print_needs(plan: SelectionPlan, shape: tuple[int, int, int], as_json: bool
     typer.echo(f"{candidates:,} candidates × {images:,} images × {classes:,} classes: {plan}")
 
 
-def _print_steps(found: SearchResult, objective: str) -> None:
+def _print_steps(result: SearchResult, objective: str) -> None:
     table = Table("step", "candidate", f"{objective} so far", "temperature", box=SIMPLE_HEAD)
-    for step, row in enumerate(
-        zip(found.picks, found.scores, found.temperatures, strict=True), start=1
-    ):
-        table.add_row(str(step), str(row[0]), wording.plain(row[1], 5), f"{row[2]:.3f}")
+    rows = zip(result.picks, result.scores, result.temperatures, strict=True)
+    for step, (pick, score, temperature) in enumerate(rows, start=1):
+        table.add_row(str(step), str(pick), wording.plain(score, 5), f"{temperature:.3f}")
     console.print(table)
-    if found.view_temperature != 1:
-        console.print(f"view temperature {found.view_temperature:.4g}")
-    say("The scores are those of the images searched on: check the result on other images.")
+    if result.view_temperature != 1:
+        console.print(f"view temperature {result.view_temperature:.4g}")
+    say("These scores are on the images searched on: check the result on other images.")

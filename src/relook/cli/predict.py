@@ -8,7 +8,7 @@ from pathlib import Path
 from relook.api.recorded import as_recorded
 from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.deploy.batch.image_source import file_source
 from relook.deploy.batch.prediction import Predicted, predict_source, writer_for
 from relook.deploy.tta import TTA
@@ -19,28 +19,30 @@ from relook.policy import Policy
 _SHOWN = 20
 
 
-@spelled_out
+@expand_options
 def predict_command(
     *,
     source: sources.RunOrPolicy,
-    data: str = options.of_model(
-        "Images: folder:DIR (at any depth, labels are left alone), files:LIST (one path per "
-        "line), an image file, or a data set (npz:FILE, csv:FILE …).",
+    data: str = options.model_option(
+        "Images: folder:DIR (at any depth), files:LIST (one path per line), an image file, or a "
+        "data set (npz:FILE, csv:FILE …), whose labels are ignored.",
         "--data",
         "-d",
         default=...,
     ),
-    out: Path = option("A .csv, .json or .parquet file to write.", "--out", "-o", default=...),
+    out: Path = option("The .csv, .json or .parquet file to write.", "--out", "-o", default=...),
     model: options.SearchedModelOption = None,
     method: options.MethodOption = None,
     views: options.ViewsOption = None,
-    top: int = option("Likeliest classes to write.", default=5, min=1),
+    top: int = option("How many of the most likely classes to write.", default=5, min=1),
     temperature: options.TemperatureOption = "policy",
     early_exit: Path | None = option(
-        "A rule of  relook early-exit  for this policy: each image gets as many views as it "
+        "A rule from  relook early-exit  for this policy: each image gets as many views as it "
         "needs, with the rule's own temperatures."
     ),
-    draws: str = option("fixed (a fresh policy is frozen by its seed) or fresh.", default="fixed"),
+    draws: str = option(
+        "fixed (a policy of fresh draws is frozen by its seed) or fresh.", default="fixed"
+    ),
     force: options.ForceOption = False,
     images: options.ImageOptions,
     skip_bad: options.SkipBadOption = False,
@@ -51,21 +53,21 @@ def predict_command(
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Predict images without labels with a policy: top classes, entropy, views' disagreement.
+    """Predict unlabelled images with a policy: top classes, entropy, disagreement of views.
 
-    An interrupted run goes on when the same command is given again.
+    Rerun the same command to resume an interrupted run.
     """
-    writer_for(out)
-    sources.check_free(out, force)
+    writer_for(out)  # raises if the ending of the file is unknown
+    sources.refuse_to_overwrite(out, force)
     policy = source.policy
     given = as_recorded(model=model or None, **images.given(), **network.given())
     method = "policy" if method is None and early_exit is not None else method
-    chosen = sources.deployed_of(source, given, method, views)
-    calibrated_by = sources.temperature_of(temperature, chosen.temperature)
-    known = sources.ModelOfRun.load(source.record(model), given, device)
+    chosen = sources.choose_deployed(source, given, method, views)
+    calibrated_by = sources.read_temperature(temperature, chosen.temperature)
+    known = sources.ModelOfRun.load(source.search_record(model), given, device)
     tta = TTA(
         known.predictor,
-        _of_files(known.checked(chosen.policy, calibrated_by)),
+        _for_files(known.checked(chosen.policy, calibrated_by)),
         temperature=calibrated_by,
         draws=draws,  # type: ignore[arg-type]  # checked by TTA
         size=known.size,
@@ -73,14 +75,14 @@ def predict_command(
         max_batch=batch,
         early_exit=early_exit,
     )
-    full = loading.kept_as_searched(full_size, file_source(data), policy, [tta.policy])
-    found = known.images(data, tta.policy.preparation, skip_bad, full)
+    full = loading.reads_full_size(full_size, file_source(data), policy, [tta.policy])
+    images_source = known.images(data, tta.policy.preparation, skip_bad, full)
     each = ("" if early_exit is None else "at most ") + views_text(tta.views)
-    say(f"{count(len(found.names), 'image')} of {found.prepared}, {each} each")
+    say(f"{count(len(images_source.names), 'image')} of {images_source.prepared}, {each} each")
     with resumable(timeout=timeout), progress_bar("predicting", "images") as bar:
-        done = predict_source(
+        predicted = predict_source(
             tta,
-            found,
+            images_source,
             out,
             model=known.predictor.fingerprint,
             top=top,
@@ -88,25 +90,27 @@ def predict_command(
             force=force,
             progress=bar,
         )
-    _print(done, as_json)
+    _print(predicted, as_json)
 
 
-def _of_files(policy: Policy) -> Policy:
-    """Return a policy for images that come from files: what they are cut from was decided there."""
-    searched = policy.preparation
-    read = None if searched is None else replace(searched, full_size=False)
-    return replace(policy, preparation=read)
+def _for_files(policy: Policy) -> Policy:
+    """Return the policy without full-size cropping, which reading the files takes care of."""
+    preparation = policy.preparation
+    if preparation is None:
+        return policy
+    return replace(policy, preparation=replace(preparation, full_size=False))
 
 
-def _print(done: Predicted, as_json: bool) -> None:
-    for name, reason in done.faults[:_SHOWN]:
+def _print(predicted: Predicted, as_json: bool) -> None:
+    faults = predicted.faults
+    for name, reason in faults[:_SHOWN]:
         say(f"skipped: {one_line(name)}: {reason}")
-    if len(done.faults) > _SHOWN:
-        say(f"… and {len(done.faults) - _SHOWN:,} more")
-    if done.faults_file is not None:
-        say(f"{count(len(done.faults), 'file')} could not be read: listed in {done.faults_file}")
+    if len(faults) > _SHOWN:
+        say(f"… and {len(faults) - _SHOWN:,} more")
+    if predicted.faults_file is not None:
+        say(f"{count(len(faults), 'file')} could not be read: listed in {predicted.faults_file}")
     if as_json:
-        bad = [{"file": name, "reason": reason} for name, reason in done.faults]
-        print_json({"out": str(done.out), "images": done.images, "bad": bad})
+        bad = [{"file": name, "reason": reason} for name, reason in faults]
+        print_json({"out": str(predicted.out), "images": predicted.images, "bad": bad})
         return
-    say(f"{done.images:,} predictions written to {done.out}")
+    say(f"{predicted.images:,} predictions written to {predicted.out}")

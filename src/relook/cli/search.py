@@ -16,15 +16,15 @@ from relook.api.progress_bars import search_bars
 from relook.api.recorded import as_recorded, next_to
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import (
-    GO_ON,
+    RESUME_HINT,
     check_log,
-    log_at_end,
+    log_finished_run,
     print_json,
     resumable,
     say,
     typed_command,
 )
-from relook.cli.shared.spelled_out import FieldsOf, option, spelled_out
+from relook.cli.shared.option_groups import FieldsOf, expand_options, option
 from relook.cli.show import print_policy
 from relook.errors import RelookError, unknown_name
 from relook.foundation.memory import size_text
@@ -42,53 +42,55 @@ from relook.predictions.model_calls import ENGINES, running_on
 from relook.predictions.store import stored_passes
 from relook.report.comparison_tables import print_comparison
 
-_of_cluster: Callable[..., Any] = partial(option, panel="Cluster")
+_cluster_option: Callable[..., Any] = partial(option, panel="Cluster")
 
 
 @dataclass(frozen=True)
 class TimeOptions:
-    """How long a search may take, and what was planned for that."""
+    """How long a search may take, and the plan for that time."""
 
     time: str | None = option(
-        "How long search and comparison may take: 90s, 15m, 1h30m. Where that is short, there "
-        "are fewer candidates and images.",
+        "How long search and comparison may take: 90s, 15m, 1h30m. If the time is short, fewer "
+        "candidates and images are used.",
         metavar="TIME",
         shown="15m; none with --pool-size, --split or --holdout",
     )
-    effort: str | None = options.of_speed(
-        "Short for a --time of 2 minutes, 15, or an hour with a larger pool.",
+    effort: str | None = options.speed_option(
+        "Short for a --time of 2 minutes, 15 minutes, or an hour with a larger pool.",
         metavar="quick|normal|thorough",
     )
-    plan: Path | None = options.of_speed(
-        "Repeat what another run planned for its time: its directory, or its plan.json.",
+    plan: Path | None = options.speed_option(
+        "Reuse the time plan of another run: its directory, or its plan.json.",
         metavar="RUN",
     )
-    finish: bool = options.of_speed(
-        "End an interrupted run with the candidates that are complete.", "--finish", default=False
+    finish: bool = options.speed_option(
+        "Finish an interrupted run with the candidates that are complete.",
+        "--finish",
+        default=False,
     )
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where the passes are made, and where their predictions are kept."""
+    """Where the model runs, and where its predictions are stored."""
 
-    engine: str = _of_cluster(
-        "Where the model runs: local, or ray: on the workers of a Ray cluster.", default="local"
+    engine: str = _cluster_option(
+        "Where to run the model: local, or ray (on the workers of a Ray cluster).", default="local"
     )
-    address: str | None = _of_cluster(
+    address: str | None = _cluster_option(
         "The Ray cluster that this machine belongs to: auto, or HOST:PORT.",
         shown="a Ray started here",
     )
-    workers: int | None = _of_cluster(
-        "The most workers, each with a model of its own.", min=1, shown="as many as fit"
+    workers: int | None = _cluster_option(
+        "Maximum number of workers; each loads its own model.", min=1, shown="as many as fit"
     )
-    gpus_per_worker: float | None = _of_cluster(
-        "GPUs of each worker; 0.5: two workers share one.",
+    gpus_per_worker: float | None = _cluster_option(
+        "GPUs per worker; with 0.5, two workers share one.",
         min=0.0,
         shown="1 with --device cuda, else 0",
     )
-    store: str | None = _of_cluster(
-        "Where predictions are kept: another directory, or s3://BUCKET/PREFIX, gs://…, az://…",
+    store: str | None = _cluster_option(
+        "Where to store predictions: another directory, or s3://BUCKET/PREFIX, gs://…, az://…",
         metavar="PATH|URL",
         shown="the run's directory",
     )
@@ -98,31 +100,22 @@ class EngineOptions:
             raise unknown_name("engine", self.engine, ENGINES)
         for name in ("address", "workers", "gpus_per_worker"):
             if self.is_local and getattr(self, name) is not None:
-                asked = f"--{name.replace('_', '-')}"
-                raise RelookError(f"{asked} is for a cluster: give --engine ray too")
+                flag = f"--{name.replace('_', '-')}"
+                raise RelookError(f"{flag} is for a cluster: give --engine ray too")
 
     @property
     def is_local(self) -> bool:
-        """Whether this process makes the passes."""
+        """Whether this process runs the model."""
         return self.engine == "local"
 
-    def device_here(self, device: str) -> str:
-        """Return where this process holds the model: alongside a cluster, it never runs it."""
-        return device if self.is_local else "cpu"
-
-    def check(self, dry_run: bool) -> None:
-        """Raise where another option does not go with a cluster."""
-        if dry_run and not self.is_local:
-            raise RelookError("--dry-run measures on this machine: leave --engine out")
-
     def predictions(self, run: Path) -> str | Path:
-        """Return where the predictions of a run's candidates are."""
-        own = RunDirectory(run).predictions
-        return own if self.store is None else f"{self.store.rstrip('/')}/{own.name}"
+        """Return where the predictions of a run's candidates are stored."""
+        default = RunDirectory(run).predictions
+        return default if self.store is None else f"{self.store.rstrip('/')}/{default.name}"
 
     @contextmanager
     def started(self, device: str) -> Iterator[None]:
-        """Make the passes within the block where the options say."""
+        """Run the model on the chosen engine within the block."""
         if self.is_local:
             yield
             return
@@ -132,14 +125,14 @@ class EngineOptions:
             self.address,
             workers=self.workers,
             gpus_per_worker=self.gpus_per_worker or 0,
-            device="cpu" if device == "auto" else device,  # what is here says nothing of workers
+            device="cpu" if device == "auto" else device,  # workers may lack this machine's GPU
             log=say,
         )
         with engine, running_on(engine):
             yield
 
 
-@spelled_out
+@expand_options
 def search_command(
     *,
     model: options.ModelOption,
@@ -152,19 +145,18 @@ def search_command(
     settings: Annotated[dict[str, Any], FieldsOf(SearchSettings)],
     split: options.SplitOption = None,
     holdout: float | None = option(
-        "Share of the images that is held out; short for a --split of them all.",
+        "Share of the images to hold out; the others are searched on.",
         shown="a third",
         panel=SEARCH,
     ),
-    test: str | None = options.of_data("A separate test set instead of a held-out share."),
-    within: TimeOptions,
+    test: str | None = options.data_option("A separate test set instead of a held-out share."),
+    timing: TimeOptions,
     group: options.GroupOption = None,
     reading: options.ReadingOptions,
     network: options.NetworkOptions,
     device: options.DeviceOption = "auto",
-    reuse: bool = options.of_speed(
-        "Take over what runs next to this one have predicted with the same model; it changes no "
-        "result.",
+    reuse: bool = options.speed_option(
+        "Reuse predictions of the same model from neighbouring runs; results do not change.",
         default=True,
     ),
     dry_run: options.DryRunOption = False,
@@ -180,32 +172,34 @@ def search_command(
         raise RelookError(
             "expected one of --split, --holdout, --test and --cross-fit, got more: give one"
         )
-    known = {"recipe": recipe, **settings}
-    known |= {} if holdout is None else {"holdout": holdout}
-    wish = TimeWish.of(known | vars(within), split)
-    prior = RecipeChoice(known.pop("recipe"), loading.names(exclude))
-    SearchSettings(prior.of((3, 32, 32))[0], **known)  # whose errors need no image
-    place.check(dry_run)
+    given = {"recipe": recipe, **settings}
+    given |= {} if holdout is None else {"holdout": holdout}
+    wish = TimeWish.of(given | vars(timing), split)
+    prior = RecipeChoice(given.pop("recipe"), loading.read_names(exclude))
+    SearchSettings(prior.of((3, 32, 32))[0], **given)  # raises errors before images are loaded
+    if dry_run and not place.is_local:
+        raise RelookError("--dry-run measures on this machine: leave --engine out")
     stored = place.predictions(out)
-    if within.finish:  # before model and images are loaded
-        known_passes = stored_passes(stored)
-        if known_passes is None or not known_passes.views:
+    if timing.finish:  # before model and images are loaded
+        passes = stored_passes(stored)
+        if passes is None or not passes.views:
             raise nothing_to_finish(out)
-    predictor = network.load(model, place.device_here(device), reading)
-    images = reading.of(data, crops=prior.crops(input_of(predictor)))
-    how = {**images, "model": predictor, "overflow": None if dry_run else next_to(out)}
-    dataset = loading.read_data(data, group, **how)
+    # Workers of a cluster load their own models: here it is only described.
+    predictor = network.load(model, device if place.is_local else "cpu", reading)
+    images = reading.resolved(data, crops=prior.crops(input_of(predictor)))
+    keywords = {**images, "model": predictor, "overflow": None if dry_run else next_to(out)}
+    dataset = loading.read_data(data, group, **keywords)
     test_set = None
     if test is not None:
-        test_set = loading.read_data(test, loading.group_of_test(group), like=dataset, **how)
+        test_set = loading.read_data(test, loading.groups_for_test(group), like=dataset, **keywords)
     chosen, why = prior.of(dataset.images.shape[1:])
     if why is not None:
         say(f"recipe {chosen.name}: {why} (--recipe to choose)")
-    wanted = SearchSettings(chosen, **known).with_split(split, len(dataset))
+    search = SearchSettings(chosen, **given).with_split(split, len(dataset))
     if dry_run:
         plan = wish.known_plan(out)
-        wanted = wish.settled(wanted, plan)
-        job = plan_search(predictor, dataset, wanted, test=test_set, directory=out)
+        search = wish.settled(search, plan)
+        job = plan_search(predictor, dataset, search, test=test_set, directory=out)
         _print_cost(job, wish, plan, as_json)
         return
     origin = as_recorded(
@@ -219,14 +213,14 @@ def search_command(
         **images,
     )
     with (
-        resumable(lambda: _how_to_go_on(stored, wanted.in_rounds and place.is_local), timeout),
+        resumable(lambda: _resume_hint(stored, search.in_rounds and place.is_local), timeout),
         place.started(device),
         search_bars(settings["objective"]) as progress,
     ):
         found = search_dataset(
             predictor,
             dataset,
-            wanted,
+            search,
             test=test_set,
             run=out,
             store=place.store,
@@ -238,18 +232,19 @@ def search_command(
             reuse=reuse,
         )
     _print_result(found, out, as_json)
-    log_at_end(out, log)
+    log_finished_run(out, log)
 
 
-def _how_to_go_on(stored: str | Path, in_rounds: bool) -> str:
-    """Say what the same command goes on with, and whether it can end with that."""
-    known = stored_passes(stored)
-    if known is None or known.done == known.total:
-        return GO_ON
-    kept = f"{GO_ON} {known.done:,} of {known.total:,} passes are in complete blocks, and kept."
-    if not known.views or not in_rounds:
-        return kept
-    return f"{kept} With --finish it ends with the candidates that are complete: {known.views}."
+def _resume_hint(stored: str | Path, in_rounds: bool) -> str:
+    """Return how to resume, how much is stored, and whether --finish can end the run with it."""
+    passes = stored_passes(stored)
+    if passes is None or passes.done == passes.total:
+        return RESUME_HINT
+    kept = f"{passes.done:,} of {passes.total:,} passes are in complete blocks, and kept."
+    if not passes.views or not in_rounds:
+        return f"{RESUME_HINT} {kept}"
+    finish = f"With --finish it ends with the candidates that are complete: {passes.views}."
+    return f"{RESUME_HINT} {kept} {finish}"
 
 
 def _say_note(note: str) -> None:
@@ -260,7 +255,7 @@ def _print_result(found: PolicySearch, out: Path, as_json: bool) -> None:
     if found.race is not None:
         say(_race_line(found.race))
     if as_json:
-        print_json(result_json(found, out))
+        print_json(_result_json(found, out))
         return
     print_policy(found.policy)
     print_comparison(found.comparison)
@@ -268,7 +263,7 @@ def _print_result(found: PolicySearch, out: Path, as_json: bool) -> None:
 
 
 def _race_line(race: Mapping[str, Any]) -> str:
-    """Say what a race saved."""
+    """Describe what a race saved."""
     passes, whole, last = race["passes"], race["full_passes"], race["rounds"][-1]
     images, left = last["images"], last["candidates"]
     if len(race["rounds"]) == 1:
@@ -279,8 +274,8 @@ def _race_line(race: Mapping[str, Any]) -> str:
     )
 
 
-def result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
-    """Return everything that the command prints, as JSON-able data."""
+def _result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
+    """Return the result as JSON-able data."""
     return {
         "run": str(out),
         "policy": policy_to_json(found.policy),
@@ -307,8 +302,8 @@ def _print_cost(job: SearchJob, wish: TimeWish, plan: TimePlan | None, as_json: 
         _say_note(note)
     seconds, passes = job.seconds_a_pass(), job.passes
     classes = job.predictor.classes or len(job.dataset.classes)
-    kept = np.dtype(settings.stored_type(classes)).itemsize
-    disk = classes * (kept * passes.pool + 4 * (passes.probe + passes.proof))
+    item_bytes = np.dtype(settings.stored_type(classes)).itemsize
+    disk = classes * (item_bytes * passes.pool + 4 * (passes.probe + passes.proof))
     candidates = len(job.pool.candidates)
     cost: dict[str, Any] = {
         "recipe": settings.recipe.name,

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from relook.cli.shared.console import console, print_json, say
+from relook.cli.shared.console import console, print_json, print_table, print_text, say
+from relook.cli.shared.option_groups import argument, expand_options, option
 from relook.cli.shared.options import JsonOption
-from relook.cli.shared.spelled_out import argument, option, spelled_out
 from relook.errors import RelookError, RunError
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.latency import LATENCY
@@ -36,7 +36,6 @@ from relook.report.pictures import (
     transforms_picture,
 )
 from relook.report.run_files import RunFiles, read_run
-from relook.report.tables import terminal
 from relook.transforms import TRANSFORMS
 
 _SHOWN_MAGNITUDES = (0, 10, 20, 30, 45)
@@ -45,7 +44,7 @@ _LARGEST_SIDE = 224
 _TEMPERATURES_AT = (1, 2, 5, 10, 20, 50, 100)
 
 
-@spelled_out
+@expand_options
 def show_command(
     *,
     target: str = argument(
@@ -74,8 +73,8 @@ def show_command(
 
 
 def print_policy(policy: Policy) -> None:
-    """Print a policy: its distinct sub-policies with counts, its transforms, temperatures."""
-    console.print(_policy_line(policy), soft_wrap=True)
+    """Print a policy: its distinct sub-policies with counts, its transforms and temperatures."""
+    print_text(_policy_line(policy))
     table = _bare_table("count", "sub-policy")
     for subpolicy, number in policy.counts():
         table.add_row(Text(str(number), justify="right"), Text(str(subpolicy)))
@@ -90,9 +89,9 @@ def print_policy(policy: Policy) -> None:
     temperatures = temperatures_at(policy)
     if temperatures:
         shown = ", ".join(f"{value:.3f} at {views}" for views, value in temperatures.items())
-        console.print(f"\ntemperature by views: {shown}", soft_wrap=True)
+        print_text(f"\ntemperature by views: {shown}")
         if policy.view_temperature > 1:
-            console.print(two_temperatures(policy.view_temperature), style="dim", soft_wrap=True)
+            print_text(two_temperatures(policy.view_temperature), style="dim")
 
 
 def _bare_table(*heads: str, numbers: Sequence[str] = ()) -> Table:
@@ -211,7 +210,7 @@ def _picture(image: Path | None, side: int) -> Tensor:
 
 
 def _check_finished(run: RunDirectory) -> None:
-    """Raise where a search has begun and left no result yet."""
+    """Raise if a search has begun but not left any result yet."""
     known = stored_passes(run.predictions)
     if known is not None and not any(one.exists() for one in (run.policy, run.search)):
         raise RunError(
@@ -244,8 +243,8 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
         _print_where(run.comparison)
         if run.latency is not None:
             console.print()
-            console.print(terminal(latency_table(run.latency), console))
-            console.print(run.latency.sentence, soft_wrap=True, markup=False)
+            print_table(latency_table(run.latency))
+            print_text(run.latency.sentence)
     else:
         say(f"no comparison yet;  relook compare {one_line(str(run.path))}  adds one")
     if picture is not None:
@@ -253,12 +252,12 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
 
 
 def _print_where(comparison: Comparison) -> None:
-    """Print where the policy gains and loses, and which confusions it corrects and makes."""
+    """Print where the policy gains and loses, and which confusions it corrects and causes."""
     where = comparison.where
     if where is None:
         return
     console.print()
-    console.print(terminal(where_table(where), console))
+    print_table(where_table(where))
     for verb, found in (("corrects", where.mended), ("makes", where.made)):
         pairs = (
             f"{class_name(comparison.classes, one.label)} → "
@@ -266,4 +265,4 @@ def _print_where(comparison: Comparison) -> None:
             for one in found
         )
         text = f"confusions it {verb} (true class → answer): {', '.join(pairs) or 'none'}"
-        console.print(text, soft_wrap=True, markup=False)
+        print_text(text)

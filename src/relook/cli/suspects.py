@@ -7,9 +7,9 @@ from pathlib import Path
 
 from relook.api.recorded import as_recorded
 from relook.cli.shared import options, sources
-from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.inputs import PolicySource, of_images
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.console import console, print_json, print_text, progress_bar, resumable, say
+from relook.cli.shared.inputs import PolicySource, images_option
+from relook.cli.shared.option_groups import expand_options, option
 from relook.deploy.recommended import deployed
 from relook.evaluation.suspects import Suspects, find_suspects
 from relook.io.fingerprint import fingerprint
@@ -23,36 +23,36 @@ _SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class SuspectSource(PolicySource):
-    """Options of what is looked at: searched images too."""
+    """Options of the images to check; those that were searched on may be among them."""
 
-    data: str | None = of_images(
+    data: str | None = images_option(
         "Labelled images that the model was not trained on.",
         "the search's test set, or else all of its images",
     )
 
 
-@spelled_out
+@expand_options
 def suspects_command(
     *,
-    looked_at: SuspectSource,
+    checked: SuspectSource,
     as_csv: Path | None = option("Write all suspects to this CSV file.", "--csv"),
-    gallery: Path | None = option("Write a page with pictures of the first ones, .html."),
+    gallery: Path | None = option("Write an .html page with pictures of the first suspects."),
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """List images whose label the policy's average contradicts, least probable label first.
+    """List images whose labels may be wrong, the least probable labels first.
 
-    Each is listed with how many views agree. All views of the policy are taken, also where the
-    verdict recommends another method.
+    A suspect is an image whose label the average of the policy's views contradicts; it is listed
+    with how many views agree. All views are used, even if the verdict recommends another method.
     """
-    inputs = looked_at.read_all()
-    _say_views(looked_at)
+    inputs = checked.read_all()
+    _announce_views(checked)
     policy, dataset = inputs.policies[0], inputs.dataset
-    target = looked_at.source.directory or Path("runs/suspects")
+    target = checked.source.directory or Path("runs/suspects")
     with RunDirectory(target), resumable(timeout=timeout):
-        inputs = looked_at.on_engine(inputs, target, policy.views * len(dataset))
-        asked = fingerprint(
+        inputs = checked.with_engine(inputs, target, policy.views * len(dataset))
+        identity = fingerprint(
             inputs.predictor.fingerprint, dataset.fingerprint, policy_to_json(policy), batch
         )
         with progress_bar("predicting", "views") as bar:
@@ -60,7 +60,7 @@ def suspects_command(
                 inputs.predictor,
                 dataset,
                 policy,
-                store_path=target / f"suspects-{asked[:8]}.zarr",
+                store_path=target / f"suspects-{identity[:8]}.zarr",
                 batch=batch,
                 progress=bar,
             )
@@ -72,18 +72,18 @@ def suspects_command(
     for path in (as_csv, gallery):
         if path is not None:
             say(f"written to {path}")
-    console.print(found.sentence, soft_wrap=True, markup=False, style="bold")
+    print_text(found.sentence, style="bold")
 
 
-def _say_views(looked_at: PolicySource) -> None:
-    """Say which views are taken, where the run's verdict recommends others."""
-    if looked_at.source.directory is None or len(looked_at.source.policies) > 1:
+def _announce_views(checked: PolicySource) -> None:
+    """Print which views are used if the run's verdict recommends others."""
+    if checked.source.directory is None or len(checked.source.policies) > 1:
         return
-    judged = sources.judged_of(looked_at.source, as_recorded(model=looked_at.model))
+    judged = sources.load_judged(checked.source, as_recorded(model=checked.model))
     best = deployed(*judged)
     if best.by_verdict and not best.whole:
-        taken = deployed(*judged, method="policy")
-        say(f"{taken.text}: all of the policy, though the verdict recommends {best.text}")
+        used = deployed(*judged, method="policy")
+        say(f"{used.text}: the whole policy, though the verdict recommends {best.text}")
 
 
 def _print(found: Suspects) -> None:

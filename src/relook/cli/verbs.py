@@ -1,4 +1,4 @@
-"""The verbs, each loaded when it is called: `relook --help` does not wait for torch.
+"""The verbs. Each is imported when it is called, so `relook --help` does not wait for torch.
 
 `relook study train` is the function `train_command` in `cli/study/train.py`: a new verb is one
 file and one row.
@@ -20,20 +20,20 @@ from relook.errors import RelookError
 from relook.foundation.registry import by_name
 
 LEARN = "Learn a policy"
-JUDGE = "See what it is worth"
+EVALUATE = "Evaluate it"
 DEPLOY = "Use it"
 MORE = "More"
 
-FEW = 12
-"""A command with more options than this shows those of its first panel, unless asked for all."""
+MOST_IN_SHORT_HELP = 12
+"""A command with more options than this lists only those without a panel, unless `--help-all`."""
 
-_OF_MODEL = ("--size", "--mean", "--std", "--outputs")  # wrong predictions if these are wrong
+_INPUT_OPTIONS = ("--size", "--mean", "--std", "--outputs")  # if wrong, so are the predictions
 
 GROUPS = {
-    "policy": "Policies as files: import, freeze, or select from predictions made elsewhere.",
+    "policy": "Import or freeze policy files, or select from predictions made elsewhere.",
     "study": "The paper's studies: train, corrupt, measure, and write tables and figures.",
 }
-"""Verbs of two words, by their first, with one line of help."""
+"""The first words of two-word verbs, with one line of help each."""
 
 MOVED = {
     "select": "policy select",
@@ -46,7 +46,7 @@ MOVED = {
         )
     },
 }
-"""Verbs that had one word, and where they are now."""
+"""Former one-word verbs, with their present names."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Verb:
 
     @property
     def group(self) -> str:
-        """The first word of two; empty for a verb of one."""
+        """The first of two words; empty for a one-word verb."""
         return self.name.rpartition(" ")[0]
 
     @property
@@ -68,11 +68,11 @@ class Verb:
         return self.name.rpartition(" ")[2]
 
     @property
-    def target(self) -> Any:
+    def function(self) -> Any:
         """The function that the command runs."""
-        own = self.word.replace("-", "_")
-        file = self.group if self.group == "policy" else f"{self.group}.{own}".strip(".")
-        return getattr(import_module(f"relook.cli.{file}"), f"{own}_command")
+        word = self.word.replace("-", "_")
+        module = self.group if self.group == "policy" else f"{self.group}.{word}".strip(".")
+        return getattr(import_module(f"relook.cli.{module}"), f"{word}_command")
 
 
 _HELP: Mapping[str, Mapping[str, str]] = {
@@ -81,50 +81,47 @@ _HELP: Mapping[str, Mapping[str, str]] = {
         "report.",
         "search": "Learn which views to average, and show on held-out images whether they help.",
     },
-    JUDGE: {
+    EVALUATE: {
         "compare": "Compare a policy with every baseline on held-out images, and say whether it "
         "helps.",
-        "report": "Write a run's report, one HTML file that needs no network; prints its path.",
+        "report": "Write a run's report as one self-contained HTML file, and print its path.",
         "show": "Show the transforms, a policy or a run; --image or --out also draw a picture.",
-        "suspects": "List images whose label the policy's average contradicts, least probable "
-        "label first.",
+        "suspects": "List images whose labels may be wrong, the least probable labels first.",
     },
     DEPLOY: {
-        "predict": "Predict images without labels with a policy: top classes, entropy, views' "
-        "disagreement.",
-        "export": "Write views, network, average and temperature as one ONNX file, checked on "
-        "images.",
+        "predict": "Predict unlabelled images with a policy: top classes, entropy, disagreement "
+        "of views.",
+        "export": "Export views, network, averaging and temperature as one ONNX file, and verify "
+        "it.",
         "early-exit": "Learn how many views each image needs, so that easy images get few and hard "
         "ones more.",
-        "calibrate": "Fit a policy's temperatures on labelled images: other data, another model, a "
-        "frozen policy.",
-        "distil": "Train the network to predict as the policy's views together: part of their gain "
-        "for one pass.",
-        "conformal": "Make sets of classes that contain the true class as often as you ask.",
+        "calibrate": "Fit a policy's temperatures on labelled images, for other data or another "
+        "model.",
+        "distil": "Distil a policy into the network: part of the gain for the cost of a single "
+        "pass.",
+        "conformal": "Make prediction sets that contain the true class as often as you ask.",
     },
     MORE: {
-        "doctor": "Say what is installed, what of it works here, and the one command that adds the "
-        "rest.",
-        "policy import": "Turn a published GPS policy into a relook policy file.",
-        "policy freeze": "Draw signs, places and flips once, for all images; what exported models "
-        "run.",
-        "policy select": "Pick, one by one, the candidates whose average predicts best: views, "
-        "models, anything.",
+        "doctor": "Check what is installed and what works here, and how to install the rest.",
+        "policy import": "Convert a published GPS policy to a relook policy file.",
+        "policy freeze": "Draw signs, positions and flips once for all images, as exported models "
+        "do.",
+        "policy select": "Greedily pick the candidates whose average predicts best: views, models "
+        "or others.",
         "study run": "Run a whole study from one file, and write the paper's tables and figures.",
-        "study train": "Train a network, with the paper's RandAugment or without; can be "
-        "interrupted.",
-        "study corrupt": "Write corrupted versions of labelled images, to measure robustness on.",
+        "study train": "Train a network with or without the paper's RandAugment; resumable.",
+        "study corrupt": "Write corrupted versions of labelled images, for measuring robustness.",
         "study robustness": "Measure how errors grow under common corruptions, with and without "
         "the policy.",
-        "study transfer": "Apply policies to other models and data than they were found on.",
+        "study transfer": "Apply policies to models and data other than those they were found on.",
         "study ensembles": "Search for an ensemble in three ways, and score them alongside the "
         "usual baselines.",
-        "study objectives": "Search the same pool with accuracy, LL and cLL as the objective, and "
-        "score what is found.",
-        "study magnitudes": "Score RandAugment at test time for rising magnitudes, and find the "
-        "best by each metric.",
-        "study statistics": "Count the transforms of policies and their mean magnitudes, in groups "
-        "side by side.",
+        "study objectives": "Search the same pool by accuracy, LL and cLL, and score the policies "
+        "found.",
+        "study magnitudes": "Score test-time RandAugment at each magnitude, and find the best by "
+        "each metric.",
+        "study statistics": "Compare groups of policies: how often and how strongly they use each "
+        "transform.",
     },
 }
 """One line of help for each verb, by the panel of `relook --help` that lists it."""
@@ -136,44 +133,44 @@ VERBS: Mapping[str, Verb] = by_name(
 
 
 class ShortHelpCommand(TyperCommand):
-    """Shows what must be given and what has no panel of its own; with `--help-all`, all."""
+    """Lists in `--help` only required options and those without a panel; `--help-all`: all."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options; `--help-all` comes before anything else, like `--help`."""
+        """Parse the options; `--help-all` takes precedence, like `--help`."""
         if "--help-all" in args:
             super().format_help(ctx, ctx.make_formatter())
             ctx.exit()
         known = {name for param in self.params for name in param.opts}
-        asked = {arg.partition("=")[0] for arg in args} - known
-        if "--images" in asked and "--data" in known:
+        unknown = {arg.partition("=")[0] for arg in args} - known
+        if "--images" in unknown and "--data" in known:
             raise RelookError(f"{ctx.command_path} takes its images as --data, got --images")
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help, without the finer options where there are many."""
+        """Print the help, without the less common options if there are many."""
         shown = copy(self)
         listed: list[Any] = [param for param in self.params if not getattr(param, "hidden", False)]
-        if len(listed) > FEW:
+        if len(listed) > MOST_IN_SHORT_HELP:
             shown.params = [p for p in listed if p.required or p.rich_help_panel is None]
             hidden = {opt for param in listed if param not in shown.params for opt in param.opts}
-            named = ", ".join(name for name in _OF_MODEL if name in hidden)
-            such = f", such as {named}" if named else ""
-            shown.epilog = f"… more{such}: {ctx.command_path} --help-all"
+            examples = ", ".join(name for name in _INPUT_OPTIONS if name in hidden)
+            such_as = f", such as {examples}" if examples else ""
+            shown.epilog = f"… more{such_as}: {ctx.command_path} --help-all"
         super(ShortHelpCommand, shown).format_help(ctx, formatter)
 
 
 def load(verb: Verb) -> Any:
     """Import the verb's module and return its command."""
-    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.command(verb.word, cls=ShortHelpCommand)(verb.target)
-    return get_command(alone)
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    app.command(verb.word, cls=ShortHelpCommand)(verb.function)
+    return get_command(app)
 
 
 class VerbGroup(TyperGroup):
-    """Lists the verbs by their line of help, and loads the one that is called."""
+    """Lists the verbs with a line of help each, and loads the one that is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the called verb's name, its command and the arguments left."""
+        """Return the called verb's name, its command and the remaining arguments."""
         group = self.name if self.name in GROUPS else ""
         if not group and args and args[0] in MOVED:
             raise RelookError(f"relook {args[0]} is now  relook {MOVED[args[0]]}")
@@ -183,7 +180,7 @@ class VerbGroup(TyperGroup):
 
 
 def listing(group: str = "", text: str = "") -> typer.Typer:
-    """Return the verbs of a group, each with its line of help; at the top, the groups too."""
+    """Return an app that lists the verbs of a group; without a group, all verbs and groups."""
     app = typer.Typer(
         name=group or "relook",
         cls=VerbGroup,
@@ -196,11 +193,11 @@ def listing(group: str = "", text: str = "") -> typer.Typer:
     for verb in VERBS.values():
         if verb.group == group:
             panel = None if group else verb.panel
-            app.command(verb.word, help=verb.help, rich_help_panel=panel)(_listed)
-    for name, about in () if group else GROUPS.items():
-        app.add_typer(listing(name, about), rich_help_panel=MORE)
+            app.command(verb.word, help=verb.help, rich_help_panel=panel)(_placeholder)
+    for name, help_line in () if group else GROUPS.items():
+        app.add_typer(listing(name, help_line), rich_help_panel=MORE)
     return app
 
 
-def _listed() -> None:
-    """Stand in the list of verbs; VerbGroup runs the verb's own command instead."""
+def _placeholder() -> None:
+    """Stand for a verb in the list; VerbGroup runs the verb's own command instead."""

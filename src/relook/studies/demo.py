@@ -1,4 +1,4 @@
-"""The whole job on embedded data: train a small network, search, compare, report."""
+"""The whole course of work on embedded data: train a small network, search, compare, report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GRID_VIEWS = 5
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo made: the search's result, the full comparison, and where they are."""
+    """The demo's search, its full comparison, and their directory."""
 
     found: PolicySearch
     comparison: Comparison
@@ -43,7 +43,7 @@ class Demo:
 def trained_network(
     out: Path, seed: int, progress: Callable[[int, int], None] | None = None
 ) -> Path:
-    """Return the demo's network for a seed, trained now unless an earlier demo has."""
+    """Return the file of the demo's network for a seed; train it unless it exists."""
     path = out / f"model-{seed}.safetensors"
     report = progress or (lambda done, total: None)
     if path.exists():
@@ -66,7 +66,7 @@ def trained_network(
 def run_demo(
     out: Path, model: Path, *, seed: int = 0, progress: StageProgress | None = None
 ) -> Demo:
-    """Search and compare on the digits that the network was not trained on; all under `out`."""
+    """Search and compare on the digits that the network was not trained on; write to `out`."""
     predictor = load_model(f"small@{model}")
     digits = load_data("digits:test")
     settings = SearchSettings(

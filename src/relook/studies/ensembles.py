@@ -1,7 +1,7 @@
 """Ensembles: three ways to search for one, alongside baselines (the paper's section on ensembles).
 
-"single": the policy of one member serves all; "ensemble": a policy found on the members'
-mean; "per-member": each member has a policy of its own, which the paper leaves open.
+"single": all members use one member's policy; "ensemble": a policy is found on the members'
+mean; "per-member": each member has its own policy, which the paper does not try.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from relook.studies.ensembles_ways import (
     SINGLE,
     WAYS,
     check_members,
-    plans_of,
-    rows_of,
+    make_plans,
+    result_rows,
     score_plans,
     search_policies,
 )
 from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
-from relook.studies.study import Study, StudyKeywords, asked_for, without_deviations
+from relook.studies.study import Study, StudyKeywords, study_settings, without_deviations
 
-if TYPE_CHECKING:  # what draws needs matplotlib
+if TYPE_CHECKING:  # drawing needs matplotlib
     from relook.report.figures import Drawing
 
 SHORT: Mapping[str, str] = {
@@ -57,10 +57,10 @@ SHORT: Mapping[str, str] = {
     ENSEMBLE: "GPS ens",
     PER_MEMBER: "GPS each",
 }
-"""The names of the paper's figure, and one for the way that it leaves open."""
+"""The names in the paper's figure, and one for "per-member"."""
 
 VERSUS = {"rival": "best baseline", "single": "GPS single", "plain": "plain image"}
-"""What a way is compared with, as tables call it."""
+"""The references of comparisons, with their names in tables."""
 
 METHODS = ("plain", "cf", "mtrain", "mgrid")
 """The baselines of the paper's study: CC, CF, Tr and M*."""
@@ -82,21 +82,20 @@ def ensembles(
 ) -> Results:
     """Search in three ways and score all on held-out images, alongside baselines.
 
-    `settings` are those of one search; its split of `dataset` (or `test`) says which images
-    are held out. `single` names the member whose policy, and whose magnitude M*, serve all
-    (default: the first). A budget counts distinct views per member; every member sees the same
-    number, and the same views but in the way "per-member". What the other keywords
-    mean is as in `relook.compare`. With `run`, everything is kept in that directory,
-    and the same call goes on where an interrupted one stopped. `pools` names, for members that
-    were searched for with the same settings, the directories of those runs: what they predicted
-    is not predicted again.
+    `settings` are those of one search; its split of `dataset` (or `test`) decides which images
+    are held out. `single` names the member whose policy and magnitude M* all members use
+    (default: the first). A budget counts distinct views per member. Every member sees the same
+    number of views, and except for "per-member" the same views. The other keywords are those of
+    `relook.compare`. `run` is a directory that stores everything: the same call resumes there.
+    `pools` has, for members with a finished search of the same settings, the directory of that
+    run, whose predictions are reused.
     """
     check_members(members, settings)
-    one = next(iter(members)) if single is None else single
-    if one not in members:
-        raise unknown_name("member", one, members)
-    asked = asked_for(STUDY.name, compared, {"methods": METHODS}, without=("seed", "batch"))
-    asked = replace(asked, seed=settings.seed, batch=settings.batch)
+    single = next(iter(members)) if single is None else single
+    if single not in members:
+        raise unknown_name("member", single, members)
+    scoring = study_settings(STUDY.name, compared, {"methods": METHODS}, without=("seed", "batch"))
+    scoring = replace(scoring, seed=settings.seed, batch=settings.batch)
     together = EnsemblePredictor(list(members.values()))
     where = None if run is None else Path(run)
     job = plan_search(together, dataset, settings, test=test, directory=where)
@@ -106,32 +105,33 @@ def ensembles(
             directory.check_settings(job.record())
         fast = _accelerated(members, job, pools)
         found = search_policies(fast, job, pools=pools, progress=progress, log=log)
-        mark = fingerprint(one, asdict(asked.options or Options()))
-        setup = asked.setup(
-            fast[one],
+        mark = fingerprint(single, asdict(scoring.options or Options()))
+        setup = scoring.setup(
+            fast[single],
             job.proof,
             settings.recipe,
             indices=held_out,
-            # Next to it the grid search keeps its predictions.
+            # The grid search stores its predictions next to it.
             store_path=where and where / f"magnitude-{mark[:8]}.zarr",
             progress=stage_of(progress, "evaluate"),
         )
         validation = dataset.subset(searched)
-        chosen, left_out = available_methods(setup, asked.methods, validation)
-        given = "mgrid" not in chosen or setup.options.grid_magnitude is not None
-        tried_on = None if given else validation
-        setup, grid = with_magnitude(setup, tried_on, stage_of(progress, "magnitude"))
-        plans = plans_of(setup, found, one, chosen)
+        chosen, left_out = available_methods(setup, scoring.methods, validation)
+        needs_grid = "mgrid" in chosen and setup.options.grid_magnitude is None
+        setup, grid = with_magnitude(
+            setup, validation if needs_grid else None, stage_of(progress, "magnitude")
+        )
+        plans = make_plans(setup, found, single, chosen)
         scored = score_plans(setup, list(fast.values()), plans, where and where / "held-out")
     return STUDY.results(
         (
-            *rows_of(setup, scored.together(), scored.views, len(members)),
-            *rows_of(setup, scored.members(), scored.views, 1),
+            *result_rows(setup, scored.together(), scored.views, len(members)),
+            *result_rows(setup, scored.members(), scored.views, 1),
         ),
         {
             **setup.record(),
             "members": list(members),
-            "single": one,
+            "single": single,
             "policies": {name: policy_to_json(own) for name, own in found.members.items()},
             "policy": policy_to_json(found.ensemble),
             "images": len(job.proof),
@@ -147,7 +147,7 @@ def ensembles(
 
 
 def sentence(results: Results) -> str:
-    """Return the plain answer at the largest budget: which way is best, and against what."""
+    """Return the answer at the largest budget: the best way, and how it compares to others."""
     together = results.where(members=_members(results), metric="cll")
     ways = {row["method"]: row for row in together.where(method=tuple(WAYS), versus=None).rows}
     best = max(ways.values(), key=lambda row: row.value)
@@ -165,7 +165,7 @@ def sentence(results: Results) -> str:
 
 
 def tables(results: Results) -> list[Table]:
-    """Return a line per method and budget: of the whole ensemble, and of single members."""
+    """Return a line per method and budget, for the whole ensemble and for single members."""
     count = _members(results)
     both = {
         count: f"{count} members together, {results.rows[0]['images']:,} held-out images; budget "
@@ -182,7 +182,7 @@ def tables(results: Results) -> list[Table]:
 
 
 def paper_table(results: Results) -> Table:
-    """Return cLL and accuracy of the ensemble by method and budget, as the paper's tables do."""
+    """Return cLL and accuracy of the ensemble by method and budget, in the paper's form."""
     together = results.where(members=_members(results))
     methods = together.values("method")
     return side_by_side(
@@ -194,28 +194,29 @@ def paper_table(results: Results) -> Table:
 
 
 def figures(results: Results) -> list[Drawing]:
-    """Draw the ensemble's metrics against views, CF against Tr, and GPS against CF."""
+    """Draw the ensemble's metrics against views; also CF against Tr, and GPS against CF."""
     from relook.report import shapes
     from relook.report.series import curves_of
 
     count = _members(results)
     together = results.where(members=count, versus=None)
-    # Members differ by more than methods do, so deviations over members are left out.
+    # Members differ more than methods, so deviations over members are left out.
     one = without_deviations(results.where(members=1)).labelled(model="one member")
     styles = shapes.family_styles({way: WAYS[way] for way in (PER_MEMBER, ENSEMBLE, SINGLE)})
-    drawn = []
+    drawings = []
     for metric in ("cll", "accuracy"):
         look = metric_of(metric)
         curves = curves_of(together, metric, styles | shapes.METHODS)
         panel = shapes.Panel("", look.title, curves, look.scale, everything=False)
         title = f"{look.title} of {count} members against views"
         across = f"views for each of the {count} members"
-        drawn.append(shapes.curves_drawing(f"ensembles_{metric}", title, [[panel]], across=across))
+        name = f"ensembles_{metric}"
+        drawings.append(shapes.curves_drawing(name, title, [[panel]], across=across))
     methods = one.values("method")
     if {"cf", "mtrain"} <= set(methods):
         title = "Random crops against the augmentation of the training"
         training = one.labelled(model="")
-        drawn.append(
+        drawings.append(
             methods_drawing("train_vs_clean", title, training, CROPS_AND_TRAINING, ("accuracy",))
         )
     if "cf" in methods:
@@ -224,8 +225,8 @@ def figures(results: Results) -> list[Drawing]:
         shown = replace(results, rows=(*ways.rows, *policy.rows))
         both = join({"one member": one, f"{count} members together": shown})
         title = f"{metric_of('cll').title}: learned policy against random crops"
-        drawn.append(methods_drawing("policy_vs_crops", title, both, POLICY_AND_CROPS, ("cll",)))
-    return drawn
+        drawings.append(methods_drawing("policy_vs_crops", title, both, POLICY_AND_CROPS, ("cll",)))
+    return drawings
 
 
 STUDY = Study(
@@ -248,7 +249,7 @@ def _members(results: Results) -> int:
 def _accelerated(
     members: Mapping[str, Predictor], job: SearchJob, pools: Mapping[str, Path]
 ) -> dict[str, Predictor]:
-    """Return the members on the engine that the settings, or an earlier call, chose."""
+    """Return the members, each on the engine chosen by the settings or by an earlier call."""
     fast, settings = {}, job.settings
     for number, (name, member) in enumerate(members.items(), start=1):
         record = job.directory and job.directory / f"engine-{number}.json"

@@ -1,6 +1,6 @@
-"""An ensemble's policies and their scores, in three ways; no view is predicted twice.
+"""Three ways to search policies for an ensemble, and their scores; no view is predicted twice.
 
-Each member's pool is predicted once, and serves every search; members are scored with equal views.
+Each member's pool is predicted once, for all searches; members are scored with equally many views.
 """
 
 from __future__ import annotations
@@ -40,7 +40,12 @@ from relook.predictions.memmap import mapped_bytes
 from relook.predictions.passes import ReadViews, View, distinct_views
 from relook.predictions.store import Predictions
 from relook.selection.record import Log
-from relook.studies.study import check_holds_out, measured_rows, progress_shares, store_path_of
+from relook.studies.study import (
+    check_has_held_out_images,
+    measured_rows,
+    predictions_path,
+    split_progress,
+)
 
 SINGLE, ENSEMBLE, PER_MEMBER = "single", "ensemble", "per-member"
 WAYS: Mapping[str, str] = {
@@ -48,8 +53,7 @@ WAYS: Mapping[str, str] = {
     ENSEMBLE: "the ensemble's policy (GPS ensemble)",
     PER_MEMBER: "a policy for each member (GPS each)",
 }
-"""The ways to apply the search to an ensemble, with what tables call them."""
-
+"""The ways to apply the search to an ensemble, with their names in tables."""
 
 MEAN = "mean.npy"
 _BLOCK = 16  # candidates averaged at a time
@@ -71,11 +75,11 @@ def search_policies(
     progress: StageProgress | None = None,
     log: Log | None = None,
 ) -> FoundPolicies:
-    """Search for each member and, by the job, for the ensemble.
+    """Search a policy for each member and one for the ensemble, with the job's settings.
 
-    The ensemble's predictions of the pool are the mean probabilities of its members, so no
-    view is predicted twice. In the job's directory all is kept, and the same call goes on;
-    members in `pools` have their predictions in that run's directory.
+    The ensemble's predictions of the pool are the mean probabilities of its members. The job's
+    directory stores everything: the same call resumes there. Predictions of members in `pools`
+    are in the directory of that run.
     """
     jobs = [
         replace(
@@ -90,7 +94,7 @@ def search_policies(
         predict_pool(own, _part(progress, number, len(jobs))) for number, own in enumerate(jobs)
     ]
     policies = [
-        _policy(one, own, _part(progress, number, len(jobs) + 1), None if number else log)
+        _search_policy(one, own, _part(progress, number, len(jobs) + 1), None if number else log)
         for number, (one, own) in enumerate(zip(jobs, predicted, strict=True))
     ]
     whole = replace(
@@ -99,9 +103,9 @@ def search_policies(
         directory=job.directory and job.directory / "ensemble",
     )
     mean = mean_predictions(predicted, whole.directory, job.settings.memory)
-    ensemble = _policy(whole, mean, _part(progress, len(jobs), len(jobs) + 1), None)
+    ensemble = _search_policy(whole, mean, _part(progress, len(jobs), len(jobs) + 1), None)
     if job.directory is not None:
-        (job.directory / "ensemble" / MEAN).unlink(missing_ok=True)  # it can be made again
+        (job.directory / "ensemble" / MEAN).unlink(missing_ok=True)  # large, and cheap to remake
         ensemble.save(job.directory / "policies" / "ensemble.json")
         for number, policy in enumerate(policies, start=1):
             policy.save(job.directory / "policies" / f"member-{number}.json")
@@ -113,8 +117,8 @@ def mean_predictions(
 ) -> PoolPredictions:
     """Return the members' mean probabilities as float32 log-probabilities `[k, n, c]`.
 
-    In a `directory` they are a file, made anew at each call, so that they need not fit into
-    memory; members are read one after another.
+    With a `directory` they are written to a file, anew at each call, so that they need not fit
+    into memory; members are read one after another.
     """
     first = predicted[0]
     shape, dtype = first.predictions.shape, np.dtype(np.float32)
@@ -147,30 +151,32 @@ def _average(readers: Sequence[Callable[[], LogProbs]], out: NDArray[Any]) -> No
             part = slice(begin, begin + _BLOCK)
             own = log_probs[part].astype(np.float64)
             if number:
-                # log of (number · mean so far + this one) over number + 1, in log space.
-                before = out[part].astype(np.float64) + np.log(number)
-                own = np.logaddexp(before, own) - np.log(number + 1)
+                # The log of (number · mean so far + this member) / (number + 1).
+                total = out[part].astype(np.float64) + np.log(number)
+                own = np.logaddexp(total, own) - np.log(number + 1)
             out[part] = np.maximum(own, LOG_FLOOR)
 
 
-def _policy(
+def _search_policy(
     job: SearchJob, predicted: PoolPredictions, progress: StageProgress | None, log: Log | None
 ) -> Policy:
     return policy_of(job, predicted, select_from_pool(job, predicted, progress, log))
 
 
 def check_members(members: Mapping[str, Predictor], settings: SearchSettings) -> None:
-    """Raise unless the members make an ensemble, and its search can share their predictions."""
+    """Raise unless the members form an ensemble whose searches can share predictions."""
     if len(members) < 2:
         raise RelookError(f"expected at least two models for an ensemble, got {len(members)}")
-    EnsemblePredictor(list(members.values()))  # says in one line who differs
-    check_holds_out(settings)
+    EnsemblePredictor(list(members.values()))  # raises if the members do not fit together
+    check_has_held_out_images(settings)
     if settings.race:
-        raise RelookError("a race drops other candidates for each member: search without --race")
+        raise RelookError(
+            "a race drops different candidates for each member: search without --race"
+        )
 
 
 def _part(progress: StageProgress | None, number: int, parts: int) -> StageProgress | None:
-    """Report one search's passes or steps as part of all."""
+    """Return a callback that reports one search's passes or steps as part of those of all."""
     if progress is None:
         return None
 
@@ -181,19 +187,19 @@ def _part(progress: StageProgress | None, number: int, parts: int) -> StageProgr
 
 
 @dataclass
-class Found:
-    """What is found on the way, by method and budget.
+class Scores:
+    """Evaluations by method and budget.
 
-    `runs` has the evaluations, one per run, of each member (a number) and of all together (None);
-    `views` is what a member sees of each image.
+    `runs` has those of each run, for each member (by its number) and for all together (None);
+    `views` is the number of views per image and member.
     """
 
     runs: dict[tuple[Key, int | None], list[Evaluation]] = field(default_factory=dict)
     views: dict[Key, int] = field(default_factory=dict)
 
-    def add(self, key: Key, member: int | None, found: Evaluation, views: int) -> None:
-        """Take in a run."""
-        self.runs.setdefault((key, member), []).append(found)
+    def add(self, key: Key, member: int | None, evaluation: Evaluation, views: int) -> None:
+        """Add a run's evaluation."""
+        self.runs.setdefault((key, member), []).append(evaluation)
         self.views[key] = max(views, self.views.get(key, 0))
 
     def together(self) -> dict[Key, list[Evaluation]]:
@@ -201,7 +207,7 @@ class Found:
         return {key: own for (key, member), own in self.runs.items() if member is None}
 
     def members(self) -> dict[Key, list[Evaluation]]:
-        """Return for each member the mean of its runs."""
+        """Return each member's mean over its runs."""
         means: dict[Key, list[Evaluation]] = {}
         for (key, member), own in self.runs.items():
             if member is not None:
@@ -211,7 +217,7 @@ class Found:
 
 @dataclass(frozen=True)
 class EnsembleRun:
-    """One method in one run: for each member the policy that it sees images through."""
+    """One method in one run, with the policy of each member."""
 
     method: str
     run: int
@@ -222,10 +228,10 @@ class EnsembleRun:
         return MethodRun(self.method, self.run, self.policies[member]).views
 
     def predictions(self, read: Sequence[ReadViews]) -> tuple[int, Iterator[LogProbs]]:
-        """Return how many predictions `[view, n, c]` are averaged, and those: one per member.
+        """Return the predictions `[view, n, c]` to average, one per member, and their number.
 
-        A policy for all members runs on the ensemble as one model: its view temperature is that
-        of the members' mean.
+        If all members share a policy with a view temperature, that applies to the members' mean,
+        so there is a single prediction.
         """
         each = (own(self.views(place)) for place, own in enumerate(read))
         if self.method == PER_MEMBER or self.policies[0].view_temperature == 1:
@@ -235,7 +241,7 @@ class EnsembleRun:
             return 1, iter([np.log(total / len(read))])
 
     def lengths(self, budgets: Sequence[int]) -> dict[int, tuple[int, ...]]:
-        """Return how many entries each member uses at each budget: equal views for all."""
+        """Return how many entries each member uses at each budget, for equal numbers of views."""
         row = BASELINES.get(self.method)
         if row is not None and row.budget is not None:
             return {row.budget: tuple(map(len, self.policies))}
@@ -246,11 +252,11 @@ class EnsembleRun:
         }
 
 
-def plans_of(
-    setup: Setup, found: FoundPolicies, single: str, methods: Sequence[str]
+def make_plans(
+    setup: Setup, policies: FoundPolicies, single: str, methods: Sequence[str]
 ) -> list[EnsembleRun]:
-    """Return the baselines and the three ways, each with its runs."""
-    count = len(found.members)
+    """Return all runs of the baselines and of the three ways."""
+    count = len(policies.members)
     plans = [
         EnsembleRun(method, line.run, (line.policy,) * count)
         for method in methods
@@ -258,30 +264,30 @@ def plans_of(
         for line in lines_of(setup, method, ())
     ]
     ways = {
-        SINGLE: (found.members[single],) * count,
-        ENSEMBLE: (found.ensemble,) * count,
-        PER_MEMBER: tuple(found.members.values()),
+        SINGLE: (policies.members[single],) * count,
+        ENSEMBLE: (policies.ensemble,) * count,
+        PER_MEMBER: tuple(policies.members.values()),
     }
-    for way, policies in ways.items():
-        repeats = 1 if all(policy.is_fixed for policy in policies) else setup.runs
-        cut = tuple(policy.for_budget(setup.budgets[-1]) for policy in policies)
+    for way, own in ways.items():
+        repeats = 1 if all(policy.is_fixed for policy in own) else setup.runs
+        cut = tuple(policy.for_budget(setup.budgets[-1]) for policy in own)
         plans += [EnsembleRun(way, run, cut) for run in range(repeats)]
     return plans
 
 
 def score_plans(
     setup: Setup, members: Sequence[Predictor], plans: Sequence[EnsembleRun], directory: Path | None
-) -> Found:
+) -> Scores:
     """Predict each member's distinct views once, and score the ensemble and each member."""
     views = [[v for plan in plans for v in plan.views(place)] for place in range(len(members))]
     passes = [len(distinct_views(own)[0]) * len(setup.dataset) for own in views]
     read = []
     for member, own, report in zip(
-        members, views, progress_shares(setup.progress, passes), strict=True
+        members, views, split_progress(setup.progress, passes), strict=True
     ):
         here = replace(setup, predictor=member, progress=report)
-        read.append(predicted(replace(here, store=store_path_of(here, own, directory)), own))
-    found = Found()
+        read.append(predicted(replace(here, store=predictions_path(here, own, directory)), own))
+    scores = Scores()
     for plan in plans:
         lengths = plan.lengths(setup.budgets)
         alone = POLICY_METHOD if plan.method == PER_MEMBER else plan.method
@@ -293,14 +299,15 @@ def score_plans(
             for budget, mean in _means(policy, log_probs, entries).items():
                 totals[budget] = totals.get(budget, 0.0) + np.exp(mean) / count
                 if alone not in WAYS:
-                    scored = setup.evaluated(mean, policy.view_temperature)
-                    found.add((alone, budget), place, scored, policy[: entries[budget]].views)
+                    evaluation = setup.evaluated(mean, policy.view_temperature)
+                    views_used = policy[: entries[budget]].views
+                    scores.add((alone, budget), place, evaluation, views_used)
         for budget, total in totals.items():
             with np.errstate(divide="ignore"):  # predictions from elsewhere may hold 0
-                scored = setup.evaluated(np.log(total))
-            spent = plan.policies[0][: lengths[budget][0]].views
-            found.add((plan.method, budget), None, scored, spent)
-    return found
+                evaluation = setup.evaluated(np.log(total))
+            views_used = plan.policies[0][: lengths[budget][0]].views
+            scores.add((plan.method, budget), None, evaluation, views_used)
+    return scores
 
 
 def _means(
@@ -309,17 +316,17 @@ def _means(
     """Return the log of the mean probability `[n, c]` of a policy's views at each budget."""
     prefixes = sorted(set(lengths.values()))
     means = prefix_log_probs(map(policy.tempered, log_probs), prefixes)
-    found = dict(zip(prefixes, means, strict=True))
-    return {budget: found[length] for budget, length in lengths.items()}
+    by_length = dict(zip(prefixes, means, strict=True))
+    return {budget: by_length[length] for budget, length in lengths.items()}
 
 
-def rows_of(
+def result_rows(
     setup: Setup,
     evaluations: Mapping[Key, Sequence[Evaluation]],
     views: Mapping[Key, int],
     members: int,
 ) -> Iterator[Result]:
-    """Yield the metrics of each method at each budget, and its differences to others."""
+    """Yield each method's metrics at each budget, and its differences to others."""
     cll = {
         key: float(np.mean([one.metrics["cll"] for one in own])) for key, own in evaluations.items()
     }

@@ -1,4 +1,4 @@
-"""What comparisons of several models show: the paper's tables and figures on clean images.
+"""The paper's tables and figures on clean images, from comparisons of several models.
 
 All are made from `Comparison.results`, labelled with data and model.
 """
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from relook.evaluation.baselines import POLICY_METHOD, has_own_budget
 from relook.evaluation.comparison import METRICS_OF_A_ROW
 from relook.evaluation.results import Results
-from relook.report.comparison_tables import about, paper_tables
+from relook.report.comparison_tables import paper_tables
 from relook.report.metrics import metric_of
-from relook.report.tables import SHORT_NAMES, Column, Line, Table, side_by_side, table_of
-from relook.studies.study import Study, without_deviations
+from relook.report.tables import Column, Line, Table, side_by_side, table_of
+from relook.studies.study import Study, methods_legend, without_deviations
 
-if TYPE_CHECKING:  # what draws needs matplotlib
+if TYPE_CHECKING:  # drawing needs matplotlib
     from relook.report.figures import Drawing
 
 MAIN = ("cll", "accuracy")
@@ -32,7 +32,7 @@ def tables(results: Results) -> list[Table]:
 
 def paper_table(results: Results) -> Table:
     """Return the paper's tables acc-nll-cifars and acc-nll-ImageNet."""
-    legend = ", ".join(f"{about(m)} ({SHORT_NAMES.get(m, m)})" for m in results.values("method"))
+    legend = methods_legend(results)
     caption = f"Calibrated log-likelihood and accuracy of test-time augmentation: {legend}."
     return side_by_side(tables(results), caption=caption, label="table:acc-nll")
 
@@ -46,7 +46,7 @@ def methods_drawing(
 ) -> Drawing:
     """Draw metrics against views: a column per model, a row per metric, a curve per method.
 
-    `methods` limits the curves to some methods, all of them in sight.
+    `methods` limits the curves, and then the axes show all of their points.
     """
     from relook.report import shapes
     from relook.report.series import curves_of
@@ -106,8 +106,8 @@ def metrics_table(results: Results) -> Table:
 def temperature_drawing(results: Results) -> Drawing:
     """Draw the optimal temperature of each model's policy against the number of views.
 
-    Solid: found by cross-validation on the comparison's images. Dashed: those that the policy
-    carries, found on the images of its search.
+    Solid: fitted by cross-validation on the comparison's images. Dashed: the policy's own, fitted
+    on the images of its search.
     """
     from relook.report import shapes
     from relook.report.series import curves_of
@@ -115,13 +115,13 @@ def temperature_drawing(results: Results) -> Drawing:
 
     own = without_deviations(results.where(method=POLICY_METHOD))
     styles = shapes.named_styles(own.values("model"))
-    bare = {
+    dashed = {
         n: replace(s, method=f"{n} searched", label="", dashes=_DASHES) for n, s in styles.items()
     }
-    found = curves_of(own, "temperature", styles, by="model")
-    carried = curves_of(own, "search_temperature", bare, by="model")
-    legend = [("found by the search", {"color": INK, "dashes": _DASHES})] if carried else []
-    panel = shapes.Panel("", "optimal temperature", (*found, *carried))
+    fitted = curves_of(own, "temperature", styles, by="model")
+    searched = curves_of(own, "search_temperature", dashed, by="model")
+    legend = [("found by the search", {"color": INK, "dashes": _DASHES})] if searched else []
+    panel = shapes.Panel("", "optimal temperature", (*fitted, *searched))
     title = "Optimal temperature against views"
     return shapes.curves_drawing("temperature_views", title, [[panel]], legend=legend)
 
@@ -132,8 +132,8 @@ TRAIN_VS_CLEAN = Study(
     "train-vs-clean",
     "The training's augmentation at test time",
     "Figure train_vs_clean",
-    "Random crops (CF) against RandAugment with the magnitude of the training (MTrain): what "
-    "is best for training need not be best for testing.",
+    "Random crops (CF) against RandAugment with the magnitude of the training (MTrain): the "
+    "best augmentation for training need not be the best for testing.",
     figures=lambda results: [
         methods_drawing(
             "train-vs-clean",
@@ -161,7 +161,7 @@ VANILLA = Study(
     "vanilla",
     "Networks of vanilla training",
     "Figure clean-cifar100",
-    "Networks that were trained with crops and flips alone: the learned policy (GPS) against "
+    "Networks that were trained with crops and flips only: the learned policy (GPS) against "
     "random crops (CF).",
     tables,
     paper_table,
@@ -181,17 +181,17 @@ TEMPERATURE = Study(
 METRICS = Study(
     "metrics",
     "Every metric on clean images",
-    "Tables acc-nll-cifars, acc-nll-ImageNet, and what they leave out",
-    "Log-likelihood (LL), Brier score and expected calibration error (ECE) as the averages "
-    "are; cLL and what is marked cal. at the temperature (T) that half of the images give and "
-    "the other half are scored with. Differences with 95 % intervals, paired over images.",
+    "Tables acc-nll-cifars, acc-nll-ImageNet, and further metrics",
+    "Log-likelihood (LL), Brier score and expected calibration error (ECE) without calibration; "
+    "cLL and metrics marked cal. at a temperature (T) fitted on one half of the images and "
+    "scored on the other. Differences have 95 % intervals, paired over images.",
     lambda results: [metrics_table(results)],
     metrics_table,
 )
 
 
 def with_budgets(results: Results, budgets: Sequence[int]) -> Results:
-    """Return results whose tables show these budgets, and methods with a budget of their own."""
+    """Return results whose tables show only these budgets and methods with a fixed budget."""
     rows = tuple(
         replace(
             row,

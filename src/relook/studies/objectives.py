@@ -1,4 +1,4 @@
-"""What to maximise: the same pools searched with several objectives (the paper's Table 1)."""
+"""The objective of the search: the same pools searched by several (the paper's Table 1)."""
 
 from __future__ import annotations
 
@@ -36,34 +36,35 @@ from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objec
 from relook.studies.study import (
     Study,
     StudyKeywords,
-    asked_for,
-    check_holds_out,
+    by_model,
+    check_has_held_out_images,
     largest_budget,
+    study_settings,
 )
 
-if TYPE_CHECKING:  # what draws needs matplotlib
+if TYPE_CHECKING:  # drawing needs matplotlib
     from relook.report.figures import Drawing
 
 REFERENCE = "cll"
-"""The objective that the others are compared with: the paper's."""
+"""The objective that the others are compared with."""
 
 PLAIN = "plain"
-"""The name under which the plain image stands among the objectives."""
+"""The name of the plain image among the objectives."""
 
-OF_THE_PAPER = ("accuracy", "ll", "cll")
+PAPER_OBJECTIVES = ("accuracy", "ll", "cll")
 
-COMPARED = ("accuracy", "log_likelihood", "cll")
+COMPARED_METRICS = ("accuracy", "log_likelihood", "cll")
 
 LABELS = {"accuracy": "accuracy", "ll": "LL", "cll": "cLL", "brier": "Brier score", "ece": "ECE"}
-"""What tables call the objectives; others go by their name."""
+"""The objectives' names in tables; other objectives keep theirs."""
 
 Stages = Callable[[str, int, int], None]
-"""Called with what is done (in words, with the run), the units done and their total."""
+"""Called with the current run and stage in words, the units done and their total."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run found; `units` `[n]` says which image, or group, each value belongs to."""
+    """The results of one run; `units` `[n]` is the image, or group, of each value."""
 
     policies: Mapping[str, Policy]
     scores: Mapping[Key, Evaluation]
@@ -76,7 +77,7 @@ def objectives(
     dataset: Dataset,
     settings: SearchSettings,
     *,
-    objectives: Sequence[str | UserObjective] = OF_THE_PAPER,
+    objectives: Sequence[str | UserObjective] = PAPER_OBJECTIVES,
     test: Dataset | None = None,
     directory: str | Path | None = None,
     progress: Stages | None = None,
@@ -89,8 +90,8 @@ def objectives(
     seed seed + r: its own pool and, without `test` images, its own split. Its pool is predicted
     once, for all objectives. Objectives are names of `OBJECTIVES` or
     functions `(log_probs, labels) -> float`. `budgets` are numbers of views (default: the
-    whole policy). In `directory` predictions and selections are kept, and an interrupted
-    call goes on; later calls with more runs or objectives find what is done.
+    whole policy). `directory` stores predictions and selections: the same call resumes there,
+    also with more runs or objectives.
     """
     if settings.length < 1:
         raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
@@ -99,32 +100,33 @@ def objectives(
             "a conservative selection knows one objective, cll: compare objectives with the "
             "strategy greedy or paper"
         )
-    check_holds_out(settings)
-    usual: StudyKeywords = {"budgets": (settings.length,), "runs": 5}
-    asked = asked_for(STUDY.name, scored, usual, without=("methods", "options", "seed", "batch"))
-    seed, runs = check_seed(settings.seed), asked.runs
-    if runs < 1:
-        raise RelookError(f"expected at least 1 run, got {runs}")
-    named = checked_objectives(objectives)
-    asked = replace(asked, budgets=checked_budgets(asked.budgets), batch=settings.batch)
-    found = []
-    for run in range(runs):
+    check_has_held_out_images(settings)
+    defaults: StudyKeywords = {"budgets": (settings.length,), "runs": 5}
+    unused = ("methods", "options", "seed", "batch")
+    scoring = study_settings(STUDY.name, scored, defaults, without=unused)
+    if scoring.runs < 1:
+        raise RelookError(f"expected at least 1 run, got {scoring.runs}")
+    seed, named = check_seed(settings.seed), check_objectives(objectives)
+    scoring = replace(scoring, budgets=checked_budgets(scoring.budgets), batch=settings.batch)
+    runs = []
+    for run in range(scoring.runs):
         own = replace(settings, seed=seed + run)
         where = None if directory is None else Path(directory) / f"seed-{own.seed}"
         job = plan_search(predictor, dataset, own, test=test, directory=where)
-        found.append(run_of(job, named, asked, f"run {run + 1} of {runs}", progress))
-    shown = ("length", "pool_size", "seed", "draws", "strategy", "balanced")
+        title = f"run {run + 1} of {scoring.runs}"
+        runs.append(search_and_score(job, named, scoring, title, progress))
+    recorded = ("length", "pool_size", "seed", "draws", "strategy", "balanced")
     return STUDY.results(
-        _rows(named, dataset, found),
+        _rows(named, dataset, runs),
         {
             "policies": {
-                name: [policy_to_json(run.policies[name]) for run in found] for name in named
+                name: [policy_to_json(run.policies[name]) for run in runs] for name in named
             },
             "recipe": settings.recipe.name,
-            **{name: getattr(settings, name) for name in shown},
+            **{name: getattr(settings, name) for name in recorded},
             "holdout": None if test is not None else settings.holdout,
-            "halvings": asked.halvings,
-            "protocol": asked.protocol,
+            "halvings": scoring.halvings,
+            "protocol": scoring.protocol,
             "model": {"fingerprint": predictor.fingerprint},
             "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
             "test": None if test is None else test.fingerprint,
@@ -133,16 +135,16 @@ def objectives(
     )
 
 
-def checked_objectives(
+def check_objectives(
     objectives: Sequence[str | UserObjective],
 ) -> dict[str, str | UserObjective]:
-    """Return the objectives by name, each once, or raise."""
+    """Return the objectives by name; raises if names clash or there are none."""
     named: dict[str, str | UserObjective] = {}
     for objective in objectives:
         name = resolve_objective(objective).name
         clashes = name == PLAIN or (name in OBJECTIVES and not isinstance(objective, str))
         if clashes or name in named:
-            raise RelookError(f"expected each objective once, under a name of its own: {name!r}")
+            raise RelookError(f"expected each objective once, under a unique name, got {name!r}")
         named[name] = objective
     if not named:
         raise RelookError("expected at least 1 objective to search with, got none")
@@ -150,7 +152,7 @@ def checked_objectives(
 
 
 def sentence(results: Results) -> str:
-    """Return the plain answer: what the other objectives lose in cLL at the largest budget."""
+    """Return the answer: what the other objectives lose in cLL at the largest budget."""
     shown = results.where(budget=largest_budget(results), metric="cll")
     searched = [row for row in shown.where(versus=None).rows if row["method"] != PLAIN]
     best = max(searched, key=lambda row: row.value)
@@ -167,21 +169,19 @@ def sentence(results: Results) -> str:
 def tables(results: Results) -> list[Table]:
     """Return a line per objective and budget, a table per model."""
     made = []
-    for (model,), own in results.groups("model"):
+    for model, own in by_model(results):
         row = own.rows[0]
         several = f" of each of {row['runs']} runs" if row["runs"] > 1 else ""
-        where = f"{model}: " if len(results.values("model")) > 1 else ""
+        where = f"{model}: " if model else ""
         title = f"{where}{row['images']:,} held-out images{several}, one pool for all objectives"
         versus = {REFERENCE: "searched with cLL"}
-        made.append(method_table(own, COMPARED, versus, head="searched with", title=title))
+        table = method_table(own, COMPARED_METRICS, versus, head="searched with", title=title)
+        made.append(table)
     return made
 
 
 def paper_table(results: Results) -> Table:
-    """Return Table 1: lines are metrics and objectives, a column per model.
-
-    Accuracy, LL and cLL; the paper leaves LL out.
-    """
+    """Return Table 1 with LL added: lines are metrics and objectives, a column per model."""
     most, row = largest_budget(results), results.rows[0]
     found = results.where(budget=most)
     pairs = [pair for pair, _ in found.groups("method", "label") if pair[0] != PLAIN]
@@ -195,7 +195,7 @@ def paper_table(results: Results) -> Table:
             Line((metric_of(metric).head, label), {"metric": metric, "method": method})
             for method, label in pairs
         ]
-        for metric in COMPARED
+        for metric in COMPARED_METRICS
     ]
     return table_of(
         found,
@@ -214,21 +214,20 @@ def figures(results: Results) -> list[Drawing]:
     from relook.report.shapes import dots_drawing
     from relook.report.style import PLAIN_COLOR, POLICY_COLOR
 
-    colors = {label_of(PLAIN): PLAIN_COLOR, label_of(REFERENCE): POLICY_COLOR}
-    models, most = [model for (model,), _ in results.groups("model")], largest_budget(results)
-    drawn = []
-    for number, model in enumerate(models, 1):
-        own = results.where(model=model)
+    colors = {objective_label(PLAIN): PLAIN_COLOR, objective_label(REFERENCE): POLICY_COLOR}
+    most = largest_budget(results)
+    drawings = []
+    for number, (model, own) in enumerate(by_model(results), 1):
         series = {
             label: [own.one(method=method, metric=m, budget=budget) for m in ("accuracy", "cll")]
             for (method, label, budget), _ in own.groups("method", "label", "budget")
             if method == PLAIN or budget == most
         }
-        where = f"{model}: policies" if len(models) > 1 else "Policies"
-        title = f"{where} of {views_text(most)} by what they were searched with"
-        name = f"objectives_{number}" if len(models) > 1 else "objectives"
-        drawn.append(dots_drawing(name, title, series, colors))
-    return drawn
+        where = f"{model}: policies" if model else "Policies"
+        title = f"{where} of {views_text(most)} by the objective of their search"
+        name = f"objectives_{number}" if model else "objectives"
+        drawings.append(dots_drawing(name, title, series, colors))
+    return drawings
 
 
 STUDY = Study(
@@ -243,77 +242,79 @@ STUDY = Study(
 )
 
 
-def _rows(objectives: Iterable[str], dataset: Dataset, found: Sequence[Run]) -> Iterator[Result]:
+def _rows(objectives: Iterable[str], dataset: Dataset, runs: Sequence[Run]) -> Iterator[Result]:
     """Yield each objective's metrics at each budget, and its differences to cLL."""
-    for name, budget in found[0].scores:
-        scores = [run.scores[name, budget] for run in found]
+    for name, budget in runs[0].scores:
+        scores = [run.scores[name, budget] for run in runs]
         keys = {
             "data": dataset.name,
             "method": name,
-            "label": label_of(name),
+            "label": objective_label(name),
             "budget": budget,
-            "views": max(run.views[name, budget] for run in found),
-            "images": len(found[0].units),
-            "runs": len(found),
+            "views": max(run.views[name, budget] for run in runs),
+            "images": len(runs[0].units),
+            "runs": len(runs),
         }
         for metric in scores[0].metrics:
             yield measured(metric, [one.metrics[metric] for one in scores], **keys)
         if name in (PLAIN, REFERENCE) or REFERENCE not in objectives:
             continue
-        for metric in COMPARED:
-            interval = _over_reference(found, (name, budget), metric)
+        for metric in COMPARED_METRICS:
+            interval = _difference_to_reference(runs, (name, budget), metric)
             yield difference(metric, interval, **keys, versus=REFERENCE, reference=REFERENCE)
 
 
-def _over_reference(found: Sequence[Run], key: Key, metric: str) -> Interval:
-    """Return the difference to searching with cLL; an image counts with all its runs."""
+def _difference_to_reference(runs: Sequence[Run], key: Key, metric: str) -> Interval:
+    """Return the difference to searching with cLL; an image's runs are one group."""
     reference = (REFERENCE, key[1])
     changes = [
-        run.scores[key].per_image[metric] - run.scores[reference].per_image[metric] for run in found
+        run.scores[key].per_image[metric] - run.scores[reference].per_image[metric] for run in runs
     ]
     return paired_interval(
-        np.concatenate(changes), groups=np.concatenate([run.units for run in found])
+        np.concatenate(changes), groups=np.concatenate([run.units for run in runs])
     )
 
 
-def label_of(objective: str) -> str:
-    """Return what tables and figures call an objective."""
+def objective_label(objective: str) -> str:
+    """Return an objective's name in tables and figures."""
     return "plain image" if objective == PLAIN else LABELS.get(objective, objective)
 
 
-def run_of(
+def search_and_score(
     job: SearchJob,
     objectives: Mapping[str, str | UserObjective],
-    asked: ComparisonSettings,
+    scoring: ComparisonSettings,
     title: str,
     progress: Stages | None,
 ) -> Run:
-    """Predict a run's pool, search it with every objective, and score what was found."""
+    """Predict a run's pool, search it with every objective, and score the policies found."""
 
     def stages(**words: str) -> StageProgress | None:
         if progress is None:
             return None
-        tell = progress
-        return lambda stage, done, total, score=None: tell(f"{title}: {words[stage]}", done, total)
+        report = progress
+        return lambda stage, done, total, score=None: report(
+            f"{title}: {words[stage]}", done, total
+        )
 
     words = {"predict": "predicting the pool", "map": "copying predictions"}
     candidates = predict_pool(job, stages(**words))
     policies = {}
     for name, objective in objectives.items():
-        sought = replace(job.settings, objective=objective)
+        settings = replace(job.settings, objective=objective)
         place = job.directory and job.directory / name
         own = replace(
             job,
-            settings=sought,
-            plan=plan_pool(sought, job.pool, candidates.predictions.shape, place),
-            # Nobody knows whether a function is still the same: its picks are not kept.
+            settings=settings,
+            plan=plan_pool(settings, job.pool, candidates.predictions.shape, place),
+            # A function may change between calls, so its picks are not stored.
             directory=place if isinstance(objective, str) else None,
         )
-        report = stages(**words, select=f"selecting by {label_of(name)}")
+        report = stages(**words, select=f"selecting by {objective_label(name)}")
         policies[name] = policy_of(own, candidates, select_from_pool(own, candidates, report, None))
     proof = job.proof
-    mark = fingerprint([policy_to_json(one) for one in policies.values()], asked.budgets)
-    setup = replace(asked, seed=job.settings.seed, runs=1).setup(
+    mark = fingerprint([policy_to_json(one) for one in policies.values()], scoring.budgets)
+    setup = replace(scoring, seed=job.settings.seed, runs=1).setup(
         job.predictor,
         proof,
         job.settings.recipe,

@@ -26,7 +26,7 @@ from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 from relook.policy.recipes import Recipe
 from relook.predictions.passes import distinct_views
-from relook.report.comparison_tables import about, method_table, paper_tables
+from relook.report.comparison_tables import method_table, paper_tables
 from relook.report.metrics import metric_of
 from relook.report.tables import (
     SHORT_NAMES,
@@ -44,11 +44,17 @@ from relook.studies.corruptions import (
     corrupt_photos,
     resized_photos,
 )
-from relook.studies.robustness_scores import CLEAN, Condition, Tally, rows_of
-from relook.studies.study import Study, StudyKeywords, asked_for, corrected_change
+from relook.studies.robustness_scores import CLEAN, Condition, Tally, result_rows
+from relook.studies.study import (
+    Study,
+    StudyKeywords,
+    corrected_change,
+    methods_legend,
+    study_settings,
+)
 from relook.transforms.full_images import FullImages
 
-if TYPE_CHECKING:  # what draws needs matplotlib
+if TYPE_CHECKING:  # drawing needs matplotlib
     from relook.report.figures import Drawing
 
 METHODS = ("plain", "cf", "mgrid")
@@ -57,7 +63,7 @@ METHODS = ("plain", "cf", "mgrid")
 
 @dataclass(frozen=True)
 class Shift:
-    """Which corruptions at which severities (None: all), made here or read from a `source`."""
+    """Corruptions and severities (None: all), generated here or read from a `source`."""
 
     corruptions: Sequence[str] | None = None
     severities: Sequence[int] | None = None
@@ -80,26 +86,25 @@ def robustness(
 ) -> Results:
     """Score the policy and baselines under every corruption at every severity.
 
-    `dataset` holds clean images, of which those that the policy was found on are left out, with
-    their corrupted versions and a warning, `validation` clean ones that
-    MGrid may look for its magnitude on. `shift` says which corruptions, and where they come from
-    (default: all, made from the seed and the images' `indices`). Photos are corrupted whole, at
-    the size that the plain view is cut from, and views are cut from what that gives. What `policy`
-    and the other keywords mean is as in `relook.compare`.
-    `store_path` is a directory for predictions; an interrupted call goes on.
+    `dataset` has clean images; those that the policy was found on are left out with a warning, as
+    are their corrupted versions. `validation` has clean images for MGrid's grid search. `shift` has
+    the corruptions and their source (default: all, generated from the seed and the images'
+    `indices`). Photos are corrupted whole, at the size that the plain view is cut from, and then
+    views are cut from them. `policy` and the other keywords are those of `relook.compare`.
+    `store_path` is a directory for predictions: the same call resumes there.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
-    asked = asked_for(STUDY.name, settings, {"budgets": (5, 10, 20), "methods": METHODS})
-    check_policies(policies, asked.runs)
+    scoring = study_settings(STUDY.name, settings, {"budgets": (5, 10, 20), "methods": METHODS})
+    check_policies(policies, scoring.runs)
     shift = shift or Shift()
     names, levels = check_corruptions(shift.corruptions), check_severities(shift.severities)
     unseen = unseen_part(dataset, policies, indices)
     images = unseen.dataset.images
-    if shift.source is not None:  # those have the size of the model's input
+    if shift.source is not None:  # its images have the size of the model's input
         images = unseen.dataset.plain
     elif isinstance(images, FullImages):
         images = resized_photos(images)
-    setup = replace(asked, runs=max(asked.runs, len(policies))).setup(
+    setup = replace(scoring, runs=max(scoring.runs, len(policies))).setup(
         predictor,
         replace(unseen.dataset, images=images),
         recipe,
@@ -107,7 +112,7 @@ def robustness(
         store_path=None if store_path is None else Path(store_path) / "clean.zarr",
         progress=progress,
     )
-    chosen, left_out = available_methods(setup, asked.methods, validation)
+    chosen, left_out = available_methods(setup, scoring.methods, validation)
     setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
     tally = Tally(names, levels)
@@ -115,13 +120,13 @@ def robustness(
     distinct, _ = distinct_views(view for line in lines for view in line.views)
     passes = len(distinct) * len(setup.dataset)
     for number, condition in enumerate(conditions):
-        shown = _shown(setup, condition, shift.source, unseen)
+        corrupted = _images_under(setup, condition, shift.source, unseen)
         report = part_of(progress, number * passes, len(conditions) * passes)
-        here = _at(setup, condition, shown, report)
+        here = _setup_under(setup, condition, corrupted, report)
         for one in score_budgets(here, lines):
             tally.add(condition, one)
     return STUDY.results(
-        rows_of(setup, tally, chosen),
+        result_rows(setup, tally, chosen),
         {
             **setup.record(),
             "methods": chosen,
@@ -136,26 +141,26 @@ def robustness(
 
 
 def sentence(results: Results) -> str:
-    """Return the plain answer for the policy at its largest budget."""
+    """Return the answer for the policy at its largest budget."""
     own = results.where(method=POLICY_METHOD, metric="muce", corruption=None)
-    level = own.where(versus=None).rows[-1]
-    change = own.get(metric="muce", versus="rival", budget=level["budget"])
+    error = own.where(versus=None).rows[-1]
+    change = own.get(metric="muce", versus="rival", budget=error["budget"])
     if change is None:
-        return f"Mean error under corruption: {100 * level.value:.2f} %."
-    found, allowed, outcome = corrected_change(change, 1), "", "is more robust than"
+        return f"Mean error under corruption: {100 * error.value:.2f} %."
+    interval, correction, outcome = corrected_change(change, 1), "", "is more robust than"
     rivals = len(results.values("method")) - 1
-    if found.high >= 0:  # the best of several baselines is partly a lucky one
-        found, allowed = corrected_change(change, rivals), f" (for the best of {rivals})"
-        outcome = "is less robust than" if found.low > 0 else "shows no difference from"
+    if interval.high >= 0:  # the best of several baselines is partly a lucky one
+        interval, correction = corrected_change(change, rivals), f" (for the best of {rivals})"
+        outcome = "is less robust than" if interval.low > 0 else "shows no difference from"
     return with_minus_signs(
-        f"With {views_text(level['views'])} the policy {outcome} {label_of(change['reference'])}: "
-        f"{100 * found.estimate:+.2f} points of error, 95 % interval{allowed} "
-        f"{100 * found.low:+.2f} to {100 * found.high:+.2f}."
+        f"With {views_text(error['views'])} the policy {outcome} {label_of(change['reference'])}: "
+        f"{100 * interval.estimate:+.2f} points of error, 95 % interval{correction} "
+        f"{100 * interval.low:+.2f} to {100 * interval.high:+.2f}."
     )
 
 
 def tables(results: Results) -> Sequence[Table]:
-    """Return a line per method and budget, and the corruptions one by one; of models, muCE."""
+    """Return errors by method and by corruption or, for several models, muCE by method."""
     if len(list(results.groups("data", "model"))) > 1:
         return paper_tables(results, (_mean_metric(results),))
     corruptions, levels = (results.values(key) for key in ("corruption", "severity"))
@@ -169,7 +174,7 @@ def tables(results: Results) -> Sequence[Table]:
         f"{len(levels)} severities; muCE: mean error under corruption, lower is better",
     )
     columns = [Column("corruption", number=False)]
-    for method, budget, views in _largest(results):
+    for method, budget, views in _largest_budgets(results):
         head = f"{SHORT_NAMES.get(method, method)} ×{views}"
         columns.append(Column(head, {"method": method, "budget": budget}))
     lines = [
@@ -190,33 +195,28 @@ def paper_table(results: Results) -> Table:
     """Return muCE (or mCE) by method and budget, in the form of the paper's appendix."""
     metric = _mean_metric(results)
     corruptions, levels = (results.values(key) for key in ("corruption", "severity"))
-    legend = ", ".join(f"{about(m)} ({SHORT_NAMES.get(m, m)})" for m in results.values("method"))
     return side_by_side(
         paper_tables(results, (metric,)),
         caption=f"{metric_of(metric).title} on {results.rows[0]['images']} corrupted images, "
-        f"{len(corruptions)} corruptions at {len(levels)} severities: {legend}.",
+        f"{len(corruptions)} corruptions at {len(levels)} severities: {methods_legend(results)}.",
         label="table:ce",
     )
 
 
 def figures(results: Results) -> list[Drawing]:
-    """Draw the mean error against views, a panel per model; of one, the corruptions too."""
+    """Draw the mean error against views by model; for a single model also by corruption."""
     from relook.report import shapes
     from relook.report.series import curves_of
 
-    metric = metric_of(_mean_metric(results))
-    label = "mCE" if metric.scale == 1 else "Mean error under corruption (%)"
+    metric = _mean_metric(results)
+    label = "mCE" if metric == "mce" else "Mean error under corruption (%)"
+    scale = metric_of(metric).scale
     panels = [
-        shapes.Panel(
-            str(model or ""),
-            label,
-            curves_of(own, _mean_metric(results), shapes.METHODS),
-            metric.scale,
-        )
+        shapes.Panel(str(model or ""), label, curves_of(own, metric, shapes.METHODS), scale)
         for (model,), own in results.groups("model")
     ]
-    drawn = [shapes.curves_drawing("robustness_views", f"{label} against views", [panels])]
-    return drawn if len(panels) > 1 else [*drawn, _corruptions_drawing(results)]
+    drawings = [shapes.curves_drawing("robustness_views", f"{label} against views", [panels])]
+    return drawings if len(panels) > 1 else [*drawings, _corruptions_drawing(results)]
 
 
 STUDY = Study(
@@ -232,30 +232,28 @@ STUDY = Study(
 
 
 def _mean_metric(results: Results) -> str:
-    """Return what the mean over corruptions is called: mCE where AlexNet's errors divide."""
+    """Return the metric of the mean over corruptions: mCE if errors are divided by AlexNet's."""
     return "muce" if results.get(metric="mce") is None else "mce"
 
 
-def _largest(results: Results) -> list[tuple[str, int, int]]:
-    """Return each method with its largest budget, and the views that it takes."""
+def _largest_budgets(results: Results) -> list[tuple[str, int, int]]:
+    """Return each method with its largest budget and the number of views at that."""
     last = {row["method"]: row for row in results.where(metric="muce", versus=None).rows}
     return [(method, row["budget"], row["views"]) for method, row in last.items()]
 
 
 def _corruptions_drawing(results: Results) -> Drawing:
-    from relook.report.shapes import METHODS as LOOKS
+    from relook.report.shapes import METHODS as METHOD_STYLES
     from relook.report.shapes import bars_drawing
 
     names = results.values("corruption")
-    values: dict[str, list[float]] = {}
-    for method, budget, _ in _largest(results):
+    values, styles = {}, {}
+    for method, budget, views in _largest_budgets(results):
         own = results.where(method=method, budget=budget)
         each = [own.one(metric="uce", corruption=name).value for name in names]
         values[method] = [100 * value for value in (*each, own.one(metric="muce").value)]
-    styles = {
-        method: replace(LOOKS[method], label=f"{label_of(method)}, {views_text(views)}")
-        for method, _, views in _largest(results)
-    }
+        label = f"{label_of(method)}, {views_text(views)}"
+        styles[method] = replace(METHOD_STYLES[method], label=label)
     words = "; ".join(
         f"{name}: " + ", ".join(f"{label_of(m)} {own[place]:.1f}" for m, own in values.items())
         for place, name in enumerate(names)
@@ -274,7 +272,7 @@ def _corruptions_drawing(results: Results) -> Drawing:
 
 
 def stratified_part(dataset: Dataset, images: int | None, seed: int) -> NDArray[np.int64]:
-    """Return the places of `images` images, of each class in proportion; None: all."""
+    """Return the places of `images` images, stratified by class; None: all."""
     if images is None or images >= len(dataset):
         return np.arange(len(dataset))
     if images < 4:
@@ -283,7 +281,7 @@ def stratified_part(dataset: Dataset, images: int | None, seed: int) -> NDArray[
     return stratified_split(dataset.labels, share, seed, dataset.units)[1]
 
 
-def _shown(
+def _images_under(
     setup: Setup, condition: Condition, corrupted: Source | None, unseen: Unseen
 ) -> Tensor | FullImages:
     """Return the images under a condition."""
@@ -297,18 +295,19 @@ def _shown(
             return corrupt_photos(clean, name, level, **made)
         return corrupt_images(clean, name, level, **made)
     found = corrupted(name, level)
-    wanted = [unseen.given, *clean.shape[1:]]
-    if list(found.shape) != wanted:
+    expected = [unseen.given, *clean.shape[1:]]
+    if list(found.shape) != expected:
         raise RelookError(
-            f"{name}, severity {level}: expected corrupted images of shape {wanted}, "
+            f"{name}, severity {level}: expected corrupted images of shape {expected}, "
             f"got {list(found.shape)}"
         )
     return found[from_numpy(unseen.kept)]
 
 
-def _at(
+def _setup_under(
     setup: Setup, condition: Condition, images: Tensor | FullImages, progress: Progress | None
 ) -> Setup:
+    """Return the setup for the images under a condition, with its own store of predictions."""
     path = None if setup.store is None else Path(setup.store)
     if path is not None and condition != CLEAN:
         path = path.with_name(f"{condition[0]}-{condition[1]}.zarr")

@@ -40,7 +40,7 @@ ALEXNET_ERRORS = MappingProxyType(
 """AlexNet's mean error over the five severities of ImageNet-C, central crop.
 
 Published by the authors of ImageNet-C (Hendrycks and Dietterich, ICLR 2019,
-github.com/hendrycks/robustness) as what CE is divided by.
+github.com/hendrycks/robustness) as the divisors of CE.
 """
 
 IMAGENET_CLASSES = 1000
@@ -52,17 +52,17 @@ Errors = Mapping[str, Sequence[float]]
 def normalised_errors(errors: Errors) -> dict[str, float]:
     """Return CE by corruption: the sum of its errors over the sum of AlexNet's.
 
-    Defined for the five severities of ImageNet-C alone.
+    It is only defined for the corruptions and five severities of ImageNet-C.
     """
-    found = {}
-    for name, one in errors.items():
-        if name not in ALEXNET_ERRORS or len(one) != len(SEVERITIES):
+    normalised = {}
+    for name, rates in errors.items():
+        if name not in ALEXNET_ERRORS or len(rates) != len(SEVERITIES):
             raise RelookError(
                 f"CE of {name}: expected a corruption of ImageNet-C at its five severities, got "
-                f"{len(one)} error rates"
+                f"{len(rates)} error rates"
             )
-        found[name] = sum(one) / (len(SEVERITIES) * ALEXNET_ERRORS[name])
-    return found
+        normalised[name] = sum(rates) / (len(SEVERITIES) * ALEXNET_ERRORS[name])
+    return normalised
 
 
 CLEAN = ("clean", 0)
@@ -72,10 +72,10 @@ Condition = tuple[str, int]
 
 @dataclass
 class Tally:
-    """What is found on the way, by method and budget, under corruptions at severities.
+    """Scores by method and budget under corruptions at severities, collected run by run.
 
-    `errors[key][condition]` holds 1 where an image is wrong, `[n]`, averaged over runs;
-    `rates` the error rates and `clls` the cLLs of the runs.
+    `errors[key][condition]` `[n]` is 1 for misclassified images, averaged over runs; `rates` are
+    the error rates and `clls` the cLLs of the runs.
     """
 
     corruptions: Sequence[str]
@@ -93,11 +93,11 @@ class Tally:
 
     @property
     def normalised(self) -> bool:
-        """Whether CE is defined: ImageNet's classes, at all five severities."""
+        """Whether CE is defined: for ImageNet's classes at all five severities."""
         return self.classes == IMAGENET_CLASSES and tuple(self.severities) == SEVERITIES
 
     def add(self, condition: Condition, one: Scored) -> None:
-        """Take in one run."""
+        """Add the scores of one run."""
         key, wrong = one.key, 1 - one.evaluation.per_image["accuracy"]
         rates = self.rates.setdefault(key, {}).setdefault(condition, [])
         before = self.errors.setdefault(key, {}).get(condition, np.zeros(len(wrong)))
@@ -110,11 +110,11 @@ class Tally:
 
     def uce(self, key: Key, corruptions: Sequence[str]) -> FloatArray:
         """Return each image's mean error over corruptions and severities, `[n]`."""
-        found = [self.errors[key][name, s] for name in corruptions for s in self.severities]
-        return np.asarray(np.mean(found, axis=0))
+        errors = [self.errors[key][name, s] for name in corruptions for s in self.severities]
+        return np.asarray(np.mean(errors, axis=0))
 
 
-def rows_of(setup: Setup, tally: Tally, methods: Sequence[str]) -> Iterator[Result]:
+def result_rows(setup: Setup, tally: Tally, methods: Sequence[str]) -> Iterator[Result]:
     """Yield each method's errors and cLL at each budget, and its differences to others."""
     muce = {key: float(tally.uce(key, tally.corruptions).mean()) for key in tally.errors}
     for key in sorted(muce, key=lambda key: (methods.index(key[0]), key[1])):
@@ -130,8 +130,8 @@ def rows_of(setup: Setup, tally: Tally, methods: Sequence[str]) -> Iterator[Resu
         rival = best_rival(key, {one: -error for one, error in muce.items()})
         for kind, other in (("rival", rival), ("plain", ("plain", 1))):
             if other is not None and other != key:
-                about_it = {**keys, "versus": kind, "reference": other[0]}
-                yield from _differences(setup, tally, key, other, about_it)
+                compared = {**keys, "versus": kind, "reference": other[0]}
+                yield from _differences(setup, tally, key, other, compared)
 
 
 def _levels(tally: Tally, key: Key, keys: Mapping[str, Any]) -> Iterator[Result]:
@@ -152,15 +152,15 @@ def _levels(tally: Tally, key: Key, keys: Mapping[str, Any]) -> Iterator[Result]
     for name, own in errors.items():
         yield Result("uce", float(np.mean(own)), keys={**keys, "corruption": name})
     for name, level in tally.conditions:
-        about_it = {**keys, "corruption": name, "severity": level}
-        yield measured("error", rates[name, level], **about_it)
-        yield measured("cll", clls[name, level], **about_it)
+        condition = {**keys, "corruption": name, "severity": level}
+        yield measured("error", rates[name, level], **condition)
+        yield measured("cll", clls[name, level], **condition)
 
 
 def _differences(
     setup: Setup, tally: Tally, one: Key, other: Key, keys: Mapping[str, Any]
 ) -> Iterator[Result]:
-    """Yield the difference in muCE, and for the policy in each uCE; an image counts whole."""
+    """Yield the difference in muCE and, for the policy, in each uCE, paired over images."""
 
     def change(own: Sequence[str]) -> Interval:
         return setup.paired(tally.uce(one, own), tally.uce(other, own))

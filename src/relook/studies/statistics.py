@@ -1,4 +1,4 @@
-"""Which transforms policies are made of, group by group (the paper's last appendix figure)."""
+"""The transforms that policies are made of, group by group (the paper's last appendix figure)."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from relook.report.tables import Cell, Column, Line, Table, table_of
 from relook.studies.study import Study
 from relook.transforms import TRANSFORMS
 
-if TYPE_CHECKING:  # what draws needs matplotlib
+if TYPE_CHECKING:  # drawing needs matplotlib
     from relook.report.figures import Drawing
 
 ALL = "all"
-"""The transform that stands for all that change the image."""
+"""Stands for all transforms that change the image."""
 
 
 def statistics(groups: Mapping[str, Sequence[Policy]]) -> Results:
-    """Count the transforms of each group's policies; repeats count as often as they stand there.
+    """Count the transforms of each group's policies; repeated entries count each time.
 
     The metric `count` is how often a policy uses a transform, on average over the group's
-    policies; `magnitude` the mean over all its uses, if it has a strength; `entries` counts
-    sub-policies, `plain_entries` those that are the image as it is. What a step counts as is
-    said in `policy.transform_counts`.
+    policies; `magnitude` is the mean over all uses, for transforms with a magnitude; `entries`
+    counts sub-policies, `plain_entries` those that leave the image unchanged. How steps are
+    counted is defined in `policy.transform_counts`.
     """
     if not groups:
         raise RelookError("expected at least 1 group of policies, got none")
     for name, policies in groups.items():
         if not policies or not all(len(policy) for policy in policies):
             raise RelookError(f"group {name!r}: expected policies with at least 1 entry each")
-    found = {name: magnitudes_of(policies) for name, policies in groups.items()}
-    used = [name for name in TRANSFORMS if any(name in own for own in found.values())]
-    often = {t: sum(len(found[g].get(t, ())) / len(groups[g]) for g in groups) for t in used}
-    used.sort(key=lambda name: (name == IDENTITY, -often[name]))
+    uses = {name: magnitudes_of(policies) for name, policies in groups.items()}
+    used = [name for name in TRANSFORMS if any(name in own for own in uses.values())]
+    counts = {t: sum(len(uses[g].get(t, ())) / len(groups[g]) for g in groups) for t in used}
+    used.sort(key=lambda name: (name == IDENTITY, -counts[name]))
     rows = [
-        row for name, policies in groups.items() for row in _rows(name, policies, found[name], used)
+        row for name, policies in groups.items() for row in _rows(name, policies, uses[name], used)
     ]
     return Results(STUDY.name, tuple(rows))
 
 
 def tables(results: Results) -> list[Table]:
-    """Return a line per transform: its count in a policy and its mean magnitude by group."""
+    """Return a line per transform with its count per policy and its mean magnitude by group."""
     groups = results.values("group")
     columns = [Column("transform", number=False, levels=("", "Transform"))]
     for group in groups:
@@ -73,7 +73,7 @@ def tables(results: Results) -> list[Table]:
 
 
 def figures(results: Results) -> list[Drawing]:
-    """Draw the transforms that change the image: how often a policy uses each, how strongly."""
+    """Draw how often and how strongly policies use each transform that changes the image."""
     from relook.report.shapes import bars_drawing, named_styles
 
     names = [name for name in _transforms(results) if name != IDENTITY]
@@ -86,17 +86,14 @@ def figures(results: Results) -> list[Drawing]:
         for group, style in named_styles(groups).items()
     }
 
-    def values(metric: str) -> dict[str, list[float]]:
-        return {
-            group: [
-                0.0 if one is None else one.value
-                for name in names
-                for one in [results.get(group=group, transform=name, metric=metric)]
-            ]
-            for group in groups
-        }
+    def value(group: str, name: str, metric: str) -> float:
+        row = results.get(group=group, transform=name, metric=metric)
+        return 0.0 if row is None else row.value
 
-    panels = {"uses in a policy": values("count"), "mean magnitude": values("magnitude")}
+    panels = {
+        title: {group: [value(group, name, metric) for name in names] for group in groups}
+        for title, metric in (("uses in a policy", "count"), ("mean magnitude", "magnitude"))
+    }
     words = "; ".join(_words(results.where(group=group), group, names) for group in groups)
     shown = [name.replace("_", " ") for name in names]
     title = "Transforms of learned policies"
@@ -145,9 +142,9 @@ def _number(value: float) -> str:
 
 
 def _words(own: Results, group: str, names: Sequence[str]) -> str:
-    found = []
+    texts = []
     for name in names:
-        strength = own.get(transform=name, metric="magnitude")
+        magnitude = own.get(transform=name, metric="magnitude")
         text = f"{name.replace('_', ' ')} {own.one(transform=name, metric='count').value:.3g} times"
-        found.append(text if strength is None else f"{text} at {strength.value:.1f}")
-    return f"{group}: {', '.join(found) or 'nothing changes the image'}"
+        texts.append(text if magnitude is None else f"{text} at {magnitude.value:.1f}")
+    return f"{group}: {', '.join(texts) or 'nothing changes the image'}"

@@ -1,4 +1,4 @@
-"""What a study is, as tables, figures and files see it, and what studies share."""
+"""`Study`: the tables, figures and answer of a study's results; and what studies share."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from relook.io.fingerprint import fingerprint
 from relook.numerics.intervals import Interval
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, distinct_views
-from relook.report.tables import Table, markdown
+from relook.report.comparison_tables import about
+from relook.report.tables import SHORT_NAMES, Table, markdown
 
-if TYPE_CHECKING:  # what draws needs matplotlib
+if TYPE_CHECKING:  # drawing needs matplotlib
     from relook.report.figures import Drawing
 
 
 @dataclass(frozen=True)
 class Study:
-    """One study: its answer, its tables, as people see them and as in the paper, and its figures.
+    """How the results of a study, of one model or several, are shown.
 
-    `title`, `paper` (what of the paper it is) and `words` stand above it on a page. All are
-    made from results, which may be those of several models. `brief` has the tables that a
-    terminal shows, where those are fewer.
+    `title`, `paper` (the corresponding figures and tables of the paper) and `words` (a
+    description) head its section on a page. `latex` is the table in the paper's form, `brief`
+    are the tables for a terminal if that shows fewer, `sentence` is the answer in plain words.
     """
 
     name: str
@@ -48,13 +49,13 @@ class Study:
     def results(
         self, rows: Iterable[Result], settings: Mapping[str, Any], record: Mapping[str, Any] | None
     ) -> Results:
-        """Return rows with their settings and their plain answer, with its doubt if it has one.
+        """Return results with their settings, the record of their origin, and their answer.
 
-        `record` says where they come from.
+        The answer is followed by the setting `doubt`, if there is any.
         """
-        made = Results(self.name, tuple(rows), {**settings, **(record or {})})
-        said = f"{self.sentence(made)} {settings.get('doubt', '')}".strip()
-        return replace(made, sentence=said)
+        results = Results(self.name, tuple(rows), {**settings, **(record or {})})
+        answer = f"{self.sentence(results)} {settings.get('doubt', '')}".strip()
+        return replace(results, sentence=answer)
 
     def markdown(self, results: Results) -> str:
         """Return the tables and the answer as Markdown."""
@@ -69,7 +70,7 @@ class Study:
 
 
 class StudyKeywords(TypedDict, total=False):
-    """Those fields of `ComparisonSettings` that studies take as keywords."""
+    """The fields of `ComparisonSettings` that studies take as keywords."""
 
     budgets: Sequence[int]
     methods: Sequence[str] | None
@@ -81,26 +82,26 @@ class StudyKeywords(TypedDict, total=False):
     protocol: str
 
 
-def asked_for(
-    study: str, given: StudyKeywords, usual: StudyKeywords, without: Sequence[str] = ()
+def study_settings(
+    study: str, given: StudyKeywords, defaults: StudyKeywords, without: Sequence[str] = ()
 ) -> ComparisonSettings:
-    """Return a study's settings: what is given, or else what is usual for it.
+    """Return a study's settings: the given keywords, or else the study's defaults.
 
-    `without` names the keywords that mean nothing to the study.
+    `without` names keywords that the study does not take.
     """
     known = [name for name in StudyKeywords.__annotations__ if name not in without]
     for name in given:
         if name not in known:
             raise unknown_name(f"keyword of {study}", name, known)
-    return replace(ComparisonSettings(**usual), **given)
+    return replace(ComparisonSettings(**defaults), **given)
 
 
-def check_holds_out(settings: SearchSettings) -> None:
+def check_has_held_out_images(settings: SearchSettings) -> None:
     """Raise unless a search leaves images to score on."""
     if settings.cross_fit:
         raise RelookError(
-            "cross_fit holds no images out, and this study scores on such: leave it out, or give "
-            "a split"
+            "cross_fit holds out no images, which this study scores on: leave it out, or give a "
+            "split"
         )
 
 
@@ -111,10 +112,10 @@ def measured_rows(
     others: Mapping[str, Key | None],
     keys: Mapping[str, object],
 ) -> Iterator[Result]:
-    """Yield a method's metrics, means over its runs, and its differences in cLL and accuracy.
+    """Yield a method's metrics, as means over its runs, and its differences in cLL and accuracy.
 
-    `others` are what it is compared with, by the kind of comparison; what was not scored is left
-    out.
+    `others` are the methods that it is compared with, by the kind of comparison; those without
+    evaluations are skipped.
     """
     own = evaluations[key]
     for metric in own[0].metrics:
@@ -127,14 +128,14 @@ def measured_rows(
 
 
 def corrected_change(change: Result, number: int) -> Interval:
-    """Return a difference with an interval that holds for the best of `number`."""
+    """Return a difference with an interval corrected for being the best of `number`."""
     low = -math.inf if change.low is None else change.low
     high = math.inf if change.high is None else change.high
     return corrected(Interval(change.value, low, high, 0.95), number)
 
 
 def without_deviations(results: Results) -> Results:
-    """Return the rows that are no differences, without their deviations, for curves."""
+    """Return the rows that are not differences, without their deviations, for curves."""
     own = results.where(versus=None)
     return replace(own, rows=tuple(replace(row, deviation=0.0) for row in own.rows))
 
@@ -144,8 +145,22 @@ def largest_budget(results: Results) -> int:
     return max(int(budget) for budget in results.values("budget"))
 
 
-def store_path_of(setup: Setup, views: Sequence[View], directory: str | Path | None) -> Path | None:
-    """Return where these predictions are kept: another study, or other views, are elsewhere."""
+def by_model(results: Results) -> list[tuple[str, Results]]:
+    """Return each model's results with its name, which is empty if there is only one model."""
+    parts = [(str(model or ""), own) for (model,), own in results.groups("model")]
+    return parts if len(parts) > 1 else [("", own) for _, own in parts]
+
+
+def methods_legend(results: Results) -> str:
+    """Return the methods with their short names, for a caption."""
+    methods = results.values("method")
+    return ", ".join(f"{about(name)} ({SHORT_NAMES.get(name, name)})" for name in methods)
+
+
+def predictions_path(
+    setup: Setup, views: Sequence[View], directory: str | Path | None
+) -> Path | None:
+    """Return the file for these predictions, named by all they depend on; None: not stored."""
     if directory is None:
         return None
     identity = fingerprint(
@@ -159,7 +174,7 @@ def store_path_of(setup: Setup, views: Sequence[View], directory: str | Path | N
     return Path(directory) / f"{identity[:12]}.zarr"
 
 
-def progress_shares(progress: Progress | None, passes: Sequence[int]) -> list[Progress | None]:
-    """Return for each of several parts, given its passes, how it reports as part of all."""
+def split_progress(progress: Progress | None, passes: Sequence[int]) -> list[Progress | None]:
+    """Return a progress callback for each part of a job, given the parts' numbers of passes."""
     starts = [sum(passes[:place]) for place in range(len(passes))]
     return [part_of(progress, start, sum(passes)) for start in starts]

@@ -1,4 +1,4 @@
-"""STUDIES: what can be shown of results, one row each, in the paper's order."""
+"""STUDIES: all studies, in the paper's order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies on other models and data than they were found on (the paper's section on transfer)."""
+"""Policies on models and data other than those they were found on (the section on transfer)."""
 
 from __future__ import annotations
 
@@ -24,23 +24,29 @@ from relook.report.tables import SHORT_NAMES, Cell, Column, Table, cell_of
 from relook.studies.study import (
     Study,
     StudyKeywords,
-    asked_for,
     corrected_change,
     largest_budget,
     measured_rows,
-    progress_shares,
-    store_path_of,
+    predictions_path,
+    split_progress,
+    study_settings,
     without_deviations,
 )
-from relook.studies.transfer_targets import Target, TargetJob, check_names, common_recipe, job_of
+from relook.studies.transfer_targets import (
+    Target,
+    TargetJob,
+    check_targets,
+    common_recipe,
+    make_target_job,
+)
 
-if TYPE_CHECKING:  # what draws needs matplotlib
+if TYPE_CHECKING:  # drawing needs matplotlib
     from relook.report.figures import Drawing
 
 CROPS = "cf"
-"""The baseline that a policy is compared with where a target has no policy of its own."""
+"""The baseline that policies are compared with on targets without a policy of their own."""
 
-Found = dict[tuple[str, int], list[Scored]]
+Scores = dict[tuple[str, int], list[Scored]]
 """The runs of each policy or baseline at each budget."""
 
 METHODS = ("plain", CROPS)
@@ -60,18 +66,18 @@ def transfer(
     """Score every policy on every target at equal numbers of distinct views.
 
     A target whose `own` names one of the policies gets the change from that policy to each
-    other one; every target gets the difference to the baselines `methods`. A budget beyond
-    what the shortest policy has is lowered to that. `recipe` is where random crops come from
-    (default: the policies' own). Images that a policy was found on are left out, with a warning.
-    What the other keywords mean is as in `relook.compare`.
-    `store_path` is a directory for predictions; an interrupted call goes on.
+    other one; every target gets the difference to the baselines `methods`. Budgets are limited to
+    the views of the shortest policy. `recipe` is that of the random crops (default: the
+    policies' own). Images that a policy was found on are left out, with a warning.
+    The other keywords are those of `relook.compare`.
+    `store_path` is a directory for predictions: the same call resumes there.
     """
-    usual: StudyKeywords = {"budgets": (5, 10, 20), "methods": METHODS}
-    asked = asked_for(STUDY.name, settings, usual, without=("options",))
-    check_policies(tuple(policies.values()), asked.runs)
-    check_names(targets, policies)
+    defaults: StudyKeywords = {"budgets": (5, 10, 20), "methods": METHODS}
+    scoring = study_settings(STUDY.name, settings, defaults, without=("options",))
+    check_policies(tuple(policies.values()), scoring.runs)
+    check_targets(targets, policies)
     prior = common_recipe(policies, recipe)
-    budgets = checked_budgets(asked.budgets)
+    budgets = checked_budgets(scoring.budgets)
     most = min(policy.views for policy in policies.values())
     shared = tuple(sorted({min(budget, most) for budget in budgets}))
     jobs: list[TargetJob] = []
@@ -80,17 +86,17 @@ def transfer(
         unseen = unseen_part(given.dataset, [*policies.values()], given.indices)
         target = replace(given, dataset=unseen.dataset, indices=unseen.indices)
         doubts += [unseen.doubt] if unseen.doubt not in ("", *doubts) else []
-        here = replace(asked, budgets=shared, batch=target.batch or asked.batch)
+        here = replace(scoring, budgets=shared, batch=target.batch or scoring.batch)
         setup = here.setup(
             target.predictor, target.dataset, prior, indices=target.indices, store_path=store_path
         )
-        jobs.append(job_of(target, setup, policies, asked.methods))
+        jobs.append(make_target_job(target, setup, policies, scoring.methods))
     rows: list[Result] = []
     infos: list[dict[str, Any]] = []
-    reports = progress_shares(progress, [job.passes for job in jobs])
+    reports = split_progress(progress, [job.passes for job in jobs])
     for job, report in zip(jobs, reports, strict=True):
-        found, classes = _scored(replace(job.setup, progress=report), job.lines)
-        rows += _rows(job, found, policies)
+        scores, classes = _score(replace(job.setup, progress=report), job.lines)
+        rows += _rows(job, scores, policies)
         infos.append(
             {
                 "name": job.target.name,
@@ -110,43 +116,43 @@ def transfer(
             "asked_budgets": list(budgets),
             "left_out": {name: why for job in jobs for name, why in job.left_out.items()},
             "doubt": " ".join(doubts),
-            "seed": asked.seed,
-            "runs": asked.runs,
-            "halvings": asked.halvings,
-            "protocol": asked.protocol,
+            "seed": scoring.seed,
+            "runs": scoring.runs,
+            "halvings": scoring.halvings,
+            "protocol": scoring.protocol,
             "policies": {name: policy_to_json(policy) for name, policy in policies.items()},
         },
         record,
     )
 
 
-def _scored(setup: Setup, lines: Sequence[MethodRun]) -> tuple[Found, int]:
-    """Predict each distinct view once and score the budgets; returns the classes too."""
+def _score(setup: Setup, lines: Sequence[MethodRun]) -> tuple[Scores, int]:
+    """Predict each distinct view once; return the scores at each budget, and the class count."""
     views = [view for line in lines for view in line.views]
-    here = replace(setup, store=store_path_of(setup, views, setup.store))
-    found: Found = {}
+    here = replace(setup, store=predictions_path(setup, views, setup.store))
+    scores: Scores = {}
     classes = 0
     for one in score_budgets(here, lines, _lengths):
-        found.setdefault((one.line.method, one.budget), []).append(one)
+        scores.setdefault((one.line.method, one.budget), []).append(one)
         classes = one.log_probs.shape[1]
-    return found, classes
+    return scores, classes
 
 
 def _lengths(setup: Setup, line: MethodRun) -> dict[int, int]:
-    """Return how many entries are scored for each budget: what costs less counts for more too."""
+    """Return how many entries to score at each budget; fixed-budget methods at larger ones too."""
     row = BASELINES.get(line.method)
     if row is not None and row.budget is not None:
         return {b: len(line.policy) for b in setup.budgets if row.budget <= b}
     return {budget: len(line.policy.for_budget(budget)) for budget in setup.budgets}
 
 
-def _rows(job: TargetJob, found: Found, policies: Mapping[str, Policy]) -> Iterator[Result]:
+def _rows(job: TargetJob, scores: Scores, policies: Mapping[str, Policy]) -> Iterator[Result]:
     """Yield the metrics of each policy and baseline on one target, and the differences."""
     target = job.target
-    evaluations = {key: [one.evaluation for one in runs] for key, runs in found.items()}
+    evaluations = {key: [one.evaluation for one in runs] for key, runs in scores.items()}
     for budget in job.setup.budgets:
         for source in (*policies, *job.baselines):
-            runs = found.get((source, budget))
+            runs = scores.get((source, budget))
             if runs is None:
                 continue
             keys = {
@@ -166,9 +172,10 @@ def _rows(job: TargetJob, found: Found, policies: Mapping[str, Policy]) -> Itera
 
 
 def shown(own: Results, metric: str = "cll") -> Result | None:
-    """Return what the matrix shows of a method on a target: the change to the own policy.
+    """Return the change that the matrix shows for a method on a target.
 
-    To random crops, where the target has no policy of its own. None for these themselves.
+    It is relative to the target's own policy or, if it has none, to random crops; None for these
+    references themselves.
     """
     return own.get(metric=metric, versus="own") or (
         None if own.values("own") == [True] else own.get(metric=metric, versus="crops")
@@ -182,11 +189,11 @@ def foreign(results: Results) -> list[Results]:
 
 
 def sentence(results: Results) -> str:
-    """Return the plain answer at the largest budget."""
+    """Return the answer at the largest budget."""
     most = largest_budget(results)
     parts = foreign(results.where(budget=most))
-    said = [part for part in (_changed(parts), _against_crops(parts)) if part]
-    text = "; ".join(said) or "no policy met a foreign target"
+    answers = [text for text in (_changed(parts), _against_crops(parts)) if text]
+    text = "; ".join(answers) or "no policy was tried on a foreign target"
     return with_minus_signs(f"With {views_text(most)}: {text}.")
 
 
@@ -213,9 +220,9 @@ def matrix(results: Results, metric: str = "cll", budget: int | None = None) -> 
         sections.append(tuple(lines))
     images = here.values("images")
     amount = " to ".join(f"{number:,}" for number in sorted({min(images), max(images)}))
-    what = "accuracy (points)" if metric == "accuracy" else "cLL"
+    unit = "accuracy (points)" if metric == "accuracy" else "cLL"
     return Table(
-        f"change in {what}, {views_text(budget)}, {amount} unseen images: the line's policy − the "
+        f"change in {unit}, {views_text(budget)}, {amount} unseen images: the line's policy − the "
         "column's own",
         tuple(columns),
         tuple(sections),
@@ -228,11 +235,11 @@ def matrix(results: Results, metric: str = "cll", budget: int | None = None) -> 
 
 def figures(results: Results) -> list[Drawing]:
     """Draw the heat map, and cLL against views for each target without a policy of its own."""
-    drawn = [heat_map(results)]
+    drawings = [heat_map(results)]
     for number, target in enumerate(results.values("model"), 1):
         if not _has_own(results, target):
-            drawn.append(views_drawing(results, target, f"transfer_views_{number}"))
-    return drawn
+            drawings.append(views_drawing(results, target, f"transfer_views_{number}"))
+    return drawings
 
 
 def heat_map(results: Results) -> Drawing:
@@ -307,12 +314,12 @@ def _has_own(results: Results, target: str) -> bool:
 
 
 def _standing(results: Results, own: Results) -> str:
-    """Return what a cell without a difference is: the own policy, or the reference."""
+    """Return the label of a cell without a difference: own policy, reference or neither."""
     row = own.rows[0]
     if row["own"]:
         return "own"
-    alone = row["method"] == CROPS and not _has_own(results, row["model"])
-    return "reference" if alone else ""
+    is_reference = row["method"] == CROPS and not _has_own(results, row["model"])
+    return "reference" if is_reference else ""
 
 
 def _cell(results: Results, own: Results, metric: str) -> Cell:
@@ -326,7 +333,7 @@ def _cell(results: Results, own: Results, metric: str) -> Cell:
 
 
 def _changed(parts: Sequence[Results]) -> str:
-    """Say what foreign policies cost where targets have policies of their own."""
+    """Describe what foreign policies cost on targets that have policies of their own."""
     changes = [one for part in parts if (one := part.get(metric="cll", versus="own"))]
     if not changes:
         return ""
@@ -340,22 +347,21 @@ def _changed(parts: Sequence[Results]) -> str:
 
 
 def _against_crops(parts: Sequence[Results]) -> str:
-    held = [one for part in parts if (one := part.get(metric="cll", versus="crops"))]
-    known = [corrected_change(one, len(held)) for one in held]
-    better, worse = sum(one.low > 0 for one in known), sum(one.high < 0 for one in known)
-    if len(held) == 1:
-        (one,) = held
-        verb = "is better than" if better else "is worse than" if worse else _SAME
+    """Describe how foreign policies compare to random crops."""
+    changes = [one for part in parts if (one := part.get(metric="cll", versus="crops"))]
+    if not changes:
+        return ""
+    intervals = [corrected_change(one, len(changes)) for one in changes]
+    better, worse = sum(one.low > 0 for one in intervals), sum(one.high < 0 for one in intervals)
+    if len(changes) == 1:
+        (one,) = changes
+        verb = "is better than" if better else "shows no difference from"
+        verb = "is worse than" if worse else verb
         return (
             f"the policy of {one['method']} on {one['model']} {verb} random crops: cLL {one}, "
             "95 % interval"
         )
-    if not held:
-        return ""
     return (
-        f"foreign policies are better than random crops on {better} of {len(held)}, worse on "
+        f"foreign policies are better than random crops on {better} of {len(changes)}, worse on "
         f"{worse}, the rest shows no difference (at 95 % for all of them together)"
     )
-
-
-_SAME = "shows no difference from"

@@ -1,4 +1,4 @@
-"""What policies are applied to: models with images that no search saw, and the views of each."""
+"""The targets of transferred policies: models with images that no search saw."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from relook.predictions.passes import distinct_views
 class Target:
     """A model, and images that no policy's search has seen; `own` names the model's policy.
 
-    `indices` are the images' places in the data set that they were taken from; `batch` is how
-    many images the model takes at once, where that differs from the others'.
+    `indices` are the images' places in the data set that they were taken from; `batch` is the
+    number of images per model call, if it differs from that of other targets.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(frozen=True)
 class TargetJob:
-    """What is scored on one target."""
+    """The policies and baselines to score on one target."""
 
     target: Target
     setup: Setup
@@ -50,15 +50,15 @@ class TargetJob:
 
     @property
     def passes(self) -> int:
-        """How many views go through the model."""
+        """The number of model passes."""
         distinct, _ = distinct_views(view for line in self.lines for view in line.views)
         return len(distinct) * len(self.setup.dataset)
 
 
-def job_of(
+def make_target_job(
     target: Target, setup: Setup, policies: Mapping[str, Policy], methods: Sequence[str] | None
 ) -> TargetJob:
-    """Return what is scored on a target: the policies, and the baselines that it can have."""
+    """Return the policies, and the baselines that are available, to score on a target."""
     chosen, missing = available_methods(setup, methods, None)
     baselines = tuple(method for method in chosen if method != POLICY_METHOD)
     lines = [line for method in baselines for line in lines_of(setup, method, ())]
@@ -69,14 +69,14 @@ def job_of(
     return TargetJob(target, setup, tuple(lines), baselines, left_out)
 
 
-def check_names(targets: Sequence[Target], policies: Mapping[str, Policy]) -> None:
-    """Raise unless targets and policies have names of their own, and images are of one kind."""
+def check_targets(targets: Sequence[Target], policies: Mapping[str, Policy]) -> None:
+    """Raise unless names are unique and known, and all images have the same channels."""
     names = [target.name for target in targets]
     if not names:
         raise RelookError("expected at least one model to apply the policies to, got none")
     for name in names:
         if names.count(name) > 1:
-            raise RelookError(f"expected another name for each target, but {name!r} is there twice")
+            raise RelookError(f"expected a different name for each target, got {name!r} twice")
     for name in policies:
         if name in BASELINES:
             raise RelookError(f"policy {name!r}: that is a baseline's name; choose another")
@@ -94,27 +94,27 @@ def check_names(targets: Sequence[Target], policies: Mapping[str, Policy]) -> No
 
 
 def common_recipe(policies: Mapping[str, Policy], recipe: Recipe | str | None) -> Recipe:
-    """Return the recipe that all policies come from, or say which do not."""
+    """Return the recipe of all policies; raises if they do not share one."""
     given = None if recipe is None else get_recipe(recipe)
-    known = {name: policy.recipe for name, policy in policies.items() if policy.recipe is not None}
-    if given is None and not known:
+    named = {name: policy.recipe for name, policy in policies.items() if policy.recipe is not None}
+    if given is None and not named:
         raise RelookError("the policies do not say which recipe they come from: give a recipe")
-    wanted = given.name if given is not None else next(iter(known.values()))
-    for name, found in known.items():
-        if found != wanted:
+    common = given.name if given is not None else next(iter(named.values()))
+    for name, own in named.items():
+        if own != common:
             raise RelookError(
-                f"policy {name!r}: expected one of the recipe {wanted!r} like the others, got "
-                f"one of {found!r}: its views are made for other images"
+                f"policy {name!r}: expected one of the recipe {common!r} like the others, got "
+                f"one of {own!r}: its views are made for other images"
             )
-    return given or get_recipe(wanted)
+    return given or get_recipe(common)
 
 
 def unseen_images(dataset: Dataset, policies: Sequence[Path]) -> Indices:
     """Return the places of the images that none of the policies was found on.
 
-    A policy says itself which it was found on, and the record of a search next to it which of
-    its images were held out.
+    A policy records the images that it was found on, and a search's record next to it those that
+    it held out.
     """
-    found = [Policy.load(path) for path in policies]
+    loaded = [Policy.load(path) for path in policies]
     splits = (held_out_part(path, dataset) for path in policies)
-    return unseen_places(dataset, found, [one.split.held_out for one in splits if one is not None])
+    return unseen_places(dataset, loaded, [one.split.held_out for one in splits if one is not None])

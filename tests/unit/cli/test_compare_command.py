@@ -13,7 +13,7 @@ from tests.unit.report.example_run import example_comparison
 from typer.testing import Result
 
 from relook.cli.compare import _picked_text
-from relook.cli.shared.inputs import UNBALANCED, PolicySource
+from relook.cli.shared.inputs import BALANCE_NOTE, PolicySource
 from relook.cli.shared.options import NetworkOptions, ReadingOptions
 from relook.cli.shared.sources import RunOrPolicy
 from relook.data import load_data
@@ -175,11 +175,11 @@ def test_where_classes_are_not_balanced_as_searched_it_is_said(
     source = PolicySource(
         source=RunOrPolicy(run.path), reading=ReadingOptions(), network=NetworkOptions()
     )
-    source.read().say_balance()
-    assert UNBALANCED not in told
+    source.read().note_balance()
+    assert BALANCE_NOTE not in told
     search_was(run, balanced=True)
-    source.read().say_balance()
-    assert told[-1] == UNBALANCED
+    source.read().note_balance()
+    assert told[-1] == BALANCE_NOTE
 
 
 def test_the_best_for_a_budget_is_picked(run: SearchedRun) -> None:

@@ -51,7 +51,7 @@ def test_images_that_the_search_left_out_set_the_threshold_and_the_proofs_show_i
 ) -> None:
     out = tmp_path / "p.json"
     done = conformal(runs / "run", "--out", out, "--method", "policy")
-    assert "90 images to set the threshold, 90 to show what it is worth" in done.stderr
+    assert "90 images to set the threshold, 90 to evaluate the sets" in done.stderr
     assert "% of the sets contain the true class (asked for: 90 %)" in done.stdout
     assert "relook export" in done.stderr
     policy = Policy.load(out)
@@ -100,13 +100,13 @@ def test_other_images_set_the_threshold_where_none_were_left(runs: Path, tmp_pat
     refused("300 of its 300 images .* search with  --split", conformal, runs / "whole", *again)
     others = ("--data", f"npz:{runs}/others.npz", "--out", tmp_path / "p.json")
     done = conformal(runs / "whole", *others, "--views", 2)
-    assert "100 images to set the threshold, 150 to show" in done.stderr
+    assert "100 images to set the threshold, 150 to evaluate" in done.stderr
     # Without a run there is nothing to show it on.
     alone = tmp_path / "alone.json"
     Policy.load(runs / "run/policy.json").save(alone)
     model = ("--model", f"small@{runs}/m.safetensors")
     done = conformal(alone, *model, *others[:2], "--score", "raps", "--free", 2)
-    assert "no other images to show coverage and size on" in done.stdout
+    assert "no other images to measure coverage and size on" in done.stdout
     sets = Policy.load(tmp_path / "alone.sets.json").sets
     assert sets is not None
     assert (sets.score, sets.free) == ("raps", 2)
@@ -182,7 +182,7 @@ def test_images_that_the_views_were_learned_on_show_nothing(runs: Path, tmp_path
     found = relook.search(model, f"npz:{runs}/digits.npz", **how)
     done = conformal(tmp_path / "run", "--data", others, "--method", "policy")
     assert "100 images to set the threshold\n" in done.stderr
-    assert "no other images to show coverage and size on" in done.stdout
+    assert "no other images to measure coverage and size on" in done.stdout
     found.conformal(others, method="policy", progress=False)
     assert not (tmp_path / "run" / "sets.json").exists()
 

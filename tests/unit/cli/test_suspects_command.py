@@ -44,7 +44,7 @@ def test_it_says_which_views_it_takes_where_the_verdict_is_for_others(tmp_path: 
     found = relook.search(run.model, run.data, out=tmp_path / "own", **quick)
     assert found.comparison.verdict.recommended_method == "plain"
     said = command_line.relook("suspects", tmp_path / "own").stderr
-    assert "the learned policy with 2 views: all of the policy, though the verdict" in said
+    assert "the learned policy with 2 views: the whole policy, though the verdict" in said
     assert "recommends the plain image" in " ".join(said.split())
     assert "though the verdict" not in command_line.relook("suspects", run.path).stderr
 

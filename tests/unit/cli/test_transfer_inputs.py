@@ -6,7 +6,7 @@ import pytest
 from tests.unit.policy_search.searched_run import searched_run
 
 from relook.cli.shared import loading
-from relook.cli.study.transfer import read_transfer, wanted_targets
+from relook.cli.study.transfer import read_transfer, target_specs
 from relook.data import Dataset
 from relook.policy import Policy
 from relook.transforms.centre_crop import CentreCrop
@@ -25,6 +25,6 @@ def test_images_are_prepared_as_the_search_of_their_own_policy_did(
         return own(*given, **how)
 
     monkeypatch.setattr(loading, "read_data", read_data)
-    wanted, foreign = wanted_targets([run.path], [run.model], [], [], [], {})
+    wanted, foreign = target_specs([run.path], [run.model], [], [], [], {})
     read_transfer(wanted, foreign, None, "cpu", "no", tmp_path)
     assert asked == [plan, None]  # another model has its own way

@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from relook.cli import verbs
-from relook.cli.verbs import FEW, VERBS, Verb, listing, load
+from relook.cli.verbs import MOST_IN_SHORT_HELP, VERBS, Verb, listing, load
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
 def test_a_verb_is_listed_with_the_first_line_of_its_own_help(verb: Verb) -> None:
-    own = inspect.getdoc(verb.target)
+    own = inspect.getdoc(verb.function)
     assert own is not None
     assert own.splitlines()[0] == verb.help
 
@@ -33,9 +33,9 @@ def test_help_shows_few_options_and_help_all_shows_all(verb: Verb) -> None:
     short, whole = (_listed_by(verb, asked) for asked in ("--help", "--help-all"))
     assert whole[0] == every | {"--help"}
     assert needed <= short[0] <= whole[0]
-    assert len(short[0] - {"--help"}) <= FEW
+    assert len(short[0] - {"--help"}) <= MOST_IN_SHORT_HELP
     assert not whole[1].startswith("… more")
-    if len(params) <= FEW:
+    if len(params) <= MOST_IN_SHORT_HELP:
         assert short == whole
     else:
         assert short[1].startswith("… more")

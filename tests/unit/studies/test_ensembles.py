@@ -373,7 +373,7 @@ def test_wrong_requests_are_one_line(dataset: Dataset) -> None:
     refused("at least 1 run", study, dataset, runs=0)
     refused("at least 1 view", study, dataset, budgets=[0])
     refused("search without --race", study, dataset, settings=replace(SETTINGS, race=True))
-    refused("cross_fit holds no", study, dataset, settings=replace(SETTINGS, cross_fit=True))
+    refused("cross_fit holds out no", study, dataset, settings=replace(SETTINGS, cross_fit=True))
     three = Counted(TorchPredictor(new_small(classes=3, width=4).eval(), classes=3))
     with pytest.raises(RelookError, match="same classes for an ensemble, got 10, 3 classes"):
         study(dataset, {"a": member(1), "b": three})

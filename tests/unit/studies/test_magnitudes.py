@@ -22,7 +22,7 @@ from relook.studies.magnitudes import (
     RANDAUGMENT,
     STUDY,
     best,
-    chosen_table,
+    best_magnitudes_table,
     magnitudes,
     sentence,
     tables,
@@ -163,11 +163,11 @@ def test_bad_settings_are_refused(options: dict[str, object], message: str) -> N
 
 def test_tables_hold_the_numbers_and_mark_the_best() -> None:
     assert "−0.6200" in printed(tables(BY_HAND)[0])
-    assert "10, 0" in printed(chosen_table(BY_HAND))
+    assert "10, 0" in printed(best_magnitudes_table(BY_HAND))
     text = STUDY.markdown(join({"VGG": BY_HAND}))
     assert "| 20 | 81.00 | −0.7400±0.0141 | **−0.6200** |" in text
     assert "VGG: M* is 0 by accuracy" in text
-    found = latex(chosen_table(join({"VGG_16": BY_HAND})))
+    found = latex(best_magnitudes_table(join({"VGG_16": BY_HAND})))
     assert r"VGG\_16" in found
     assert r"& cLL & 20 & 81.00 & $-$0.7400 {\tiny$\pm$0.0141} & \textbf{$-$0.6200} \\" in found
     lines = join({"=VGG": BY_HAND}).to_csv().splitlines()

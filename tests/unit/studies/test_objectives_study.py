@@ -27,7 +27,7 @@ from relook.selection import greedy_search
 from relook.studies.objectives import (
     PLAIN,
     STUDY,
-    label_of,
+    objective_label,
     objectives,
     paper_table,
     sentence,
@@ -153,7 +153,7 @@ def test_an_objective_of_ones_own_stands_beside_the_others(
         ({}, {"runs": 0}, "at least 1 run, got 0"),
         ({"length": 0}, {}, "length of at least 1"),
         ({"strategy": "conservative"}, {}, "greedy or paper"),
-        ({"cross_fit": True}, {}, "cross_fit holds no images out"),
+        ({"cross_fit": True}, {}, "cross_fit holds out no images"),
         ({}, {"budgets": [0]}, "budgets of at least 1"),
         ({}, {"seed": 1}, "unknown keyword of objectives 'seed'"),
     ],
@@ -170,7 +170,7 @@ def rows(name: str, accuracy: tuple[float, float], cll: tuple[float, float]) -> 
     keys = {
         "data": "CIFAR-100",
         "method": name,
-        "label": label_of(name),
+        "label": objective_label(name),
         "budget": 1 if name == PLAIN else 100,
         "views": 100,
         "images": 10_000,

@@ -259,7 +259,7 @@ def test_wrong_requests_are_one_line() -> None:
     one = Target("one", ByBrightness(), dataset(8), own="mirror")
     refused("at least one model", transfer, [], {"mirror": MIRROR})
     refused("expected a policy", transfer, [one], {})
-    refused("'one' is there twice", transfer, [one, one], {"mirror": MIRROR})
+    refused("got 'one' twice", transfer, [one, one], {"mirror": MIRROR})
     refused("unknown policy 'mirror'", transfer, [one], {"mirrors": MIRROR})
     refused("a baseline's name", transfer, [replace(one, own=None)], {"cf": MIRROR})
     refused("at least 1 view", transfer, [one], {"mirror": MIRROR}, budgets=[0])

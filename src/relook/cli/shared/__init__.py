@@ -1,1 +1,1 @@
-"""What the commands share: options and their groups, progress, what a run knows."""
+"""Shared by the commands: options and their groups, progress, and the inputs of a command."""

@@ -1,4 +1,4 @@
-"""What every command shares: the terminal, progress bars, JSON output, clean interruption."""
+"""Shared by all commands: the terminal, progress bars, JSON output, clean interruption."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.markup import escape
@@ -26,40 +26,47 @@ from relook.foundation.screen import Screen
 from relook.foundation.watchdog import CallLimit, limited_calls
 from relook.io.files import for_terminal
 
+if TYPE_CHECKING:
+    from relook.report.tables import Table
+
 console = Screen(highlight=False, emoji=False)
 
 NOT_MET = 1
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
-GO_ON = "Run the same command again to go on."
+RESUME_HINT = "Run the same command again to resume."
 
 
 class TerminatedError(BaseException):
-    """The process was asked to end (SIGTERM); as with Ctrl-C, only the outermost catch it."""
+    """The process got SIGTERM. Like KeyboardInterrupt, no `except Exception` catches it."""
 
 
 @contextmanager
 def resumable(
-    how_to_go_on: str | Callable[[], str] = GO_ON,
+    resume_hint: str | Callable[[], str] = RESUME_HINT,
     timeout: float | None = None,
     kept: str = "nothing is lost",
 ) -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and a model that hangs into one line that says how to go on.
+    """Turn Ctrl-C, SIGTERM and a hanging model into one line that says how to resume.
 
-    `timeout` is how many seconds a call of the model may take; `kept` says what is on disk.
+    `timeout` limits each call of the model, in seconds; `kept` says what is on disk.
     """
+
+    def hint() -> str:
+        return resume_hint if isinstance(resume_hint, str) else resume_hint()
+
     limit = None
     if timeout is not None:
-        limit = CallLimit(timeout, partial(_give_up, how_to_go_on, timeout))
+        limit = CallLimit(timeout, partial(_end_hanging_call, hint, timeout))
     try:
         with limited_calls(limit):
             yield
     except KeyboardInterrupt:
-        say(f"interrupted; {kept}. {_told(how_to_go_on)}")
+        say(f"interrupted; {kept}. {hint()}")
         raise typer.Exit(INTERRUPTED) from None
     except TerminatedError:
-        say(f"terminated; {kept}. {_told(how_to_go_on)}")
+        say(f"terminated; {kept}. {hint()}")
         raise typer.Exit(TERMINATED) from None
 
 
@@ -79,20 +86,16 @@ def ending_on_sigterm() -> Iterator[None]:
 
 
 def fail(text: str) -> None:
-    """Print the one line of an error, on stderr."""
+    """Print an error as one line on stderr."""
     messages.print(f"[bold red]error:[/] {escape(for_terminal(text))}", soft_wrap=True)
 
 
-def _told(how_to_go_on: str | Callable[[], str]) -> str:
-    return how_to_go_on if isinstance(how_to_go_on, str) else how_to_go_on()
-
-
-def _give_up(how_to_go_on: str | Callable[[], str], timeout: float, where: str) -> NoReturn:
-    """End the process: the thread of a model that hangs cannot be ended alone."""
+def _end_hanging_call(hint: Callable[[], str], timeout: float, where: str) -> NoReturn:
+    """End the process, as the thread of a hanging model cannot be ended alone."""
     messages.show_cursor(True)
     fail(
         f"the model has not answered for {timeout:g} s (--timeout) on {where}; nothing is lost. "
-        f"{_told(how_to_go_on)}"
+        f"{hint()}"
     )
     messages.file.flush()
     os._exit(USER_ERROR)
@@ -103,24 +106,40 @@ def typed_command() -> str:
     return shlex.join(["relook", *sys.argv[1:]])
 
 
+def print_table(table: Table) -> None:
+    """Print a table, without the columns that do not fit the terminal."""
+    from relook.report.tables import terminal  # report needs packages that doctor has to check
+
+    console.print(terminal(table, console))
+
+
+def print_text(text: str, style: str | None = None) -> None:
+    """Print a text literally, without breaking its lines."""
+    console.print(text, soft_wrap=True, markup=False, style=style)
+
+
 def print_json(content: Any) -> None:
-    """Print a result as JSON, for programs."""
+    """Print a result as JSON."""
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def check_log(to: str | None) -> None:
-    """Raise where a tracker is unknown or not installed, before any work is done."""
-    if to is not None:
+def check_log(tracker: str | None) -> None:
+    """Raise if a tracker is unknown or not installed, before any work is done."""
+    if tracker is not None:
         from relook.adapters.tracking import check_tracker
 
-        check_tracker(to)
+        check_tracker(tracker)
 
 
-def log_at_end(run: Path, to: str | None) -> None:
-    """Log a finished run; what fails is a note."""
-    if to is not None:
+def log_finished_run(run: Path, tracker: str | None) -> None:
+    """Log a finished run; failures are notes."""
+    if tracker is not None:
         from relook.adapters.tracking import log_run
 
-        if log_run(run, to):
-            looks = {"tensorboard": f"tensorboard --logdir {run / to}", "mlflow": "mlflow ui"}
-            say(f"logged to {to}" + (f"; to look at it: {looks[to]}" if to in looks else ""))
+        if log_run(run, tracker):
+            viewers = {
+                "tensorboard": f"tensorboard --logdir {run / tracker}",
+                "mlflow": "mlflow ui",
+            }
+            viewer = f"; to view it: {viewers[tracker]}" if tracker in viewers else ""
+            say(f"logged to {tracker}{viewer}")

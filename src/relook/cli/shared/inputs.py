@@ -1,4 +1,4 @@
-"""What is compared, from a finished search or from options: model, images, policies, recipe."""
+"""Load what a command evaluates (model, images, policies, recipe) from a run or from options."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from relook.policy_search.run_record import (
     was_balanced,
 )
 
-UNBALANCED = "note: the search gave each class the same weight; here each image counts the same"
-_OF_DATA = ("data", "test", "group", "skip_bad")
+BALANCE_NOTE = "note: the search gave each class the same weight; here each image counts the same"
+_DATA_OPTIONS = ("data", "test", "group", "skip_bad")
 
 
 @dataclass(frozen=True)
 class PolicyInputs:
     """Model, images and policies; `indices` are the images' places in the whole data set.
 
-    `balanced`: the search gave each class the same weight. `left_out` are images that it neither
-    saw nor proved its policy on, if they were asked for.
+    `balanced`: the search gave each class the same weight. `left_out` are the images that its
+    split left out, if requested.
     """
 
     predictor: Predictor
@@ -56,15 +56,15 @@ class PolicyInputs:
     balanced: bool
     left_out: Dataset | None = None
 
-    def on(self, model: Accelerated) -> Self:
-        """Return the same with the model on an engine, which is recorded."""
-        known = {**self.record["model"], "engine": model.engine}
-        return replace(self, predictor=model.predictor, record={**self.record, "model": known})
+    def with_model(self, model: Accelerated) -> Self:
+        """Return the inputs with an accelerated model, whose engine is recorded."""
+        described = {**self.record["model"], "engine": model.engine}
+        return replace(self, predictor=model.predictor, record={**self.record, "model": described})
 
-    def say_balance(self) -> None:
-        """Say so where figures weigh images otherwise than the search did."""
+    def note_balance(self) -> None:
+        """Print a note if the search weighted classes equally, which this command does not."""
         if self.balanced:
-            say(UNBALANCED)
+            say(BALANCE_NOTE)
 
 
 _Inputs = TypeVar("_Inputs", bound=PolicyInputs)
@@ -72,114 +72,121 @@ _Inputs = TypeVar("_Inputs", bound=PolicyInputs)
 
 @dataclass(frozen=True)
 class ComparisonInputs(PolicyInputs):
-    """What a comparison is made of: policies, and the recipe of the baselines' views."""
+    """Inputs of a comparison: also the recipe of the baselines' views."""
 
     recipe: Recipe = field(kw_only=True)
 
-    def mark(self, baselines: Options, *asked: object) -> str:
-        """Return what stands for the inputs and what is asked, so that stores do not mix."""
+    def short_fingerprint(self, baselines: Options, *settings: object) -> str:
+        """Return 8 digits that identify inputs and settings, to name a store of predictions."""
         identity = fingerprint(
             self.predictor.fingerprint,
             self.dataset.fingerprint,
             self.recipe.to_json(),
             [policy_to_json(policy) for policy in self.policies],
             asdict(baselines),
-            *asked,
+            *settings,
         )
         return identity[:8]
 
 
-def of_images(text: str, default: str) -> Any:
-    """Return the option `--data` of a command that has images without it."""
-    return options.of_data(text, "--data", "-d", shown=default)
+def images_option(text: str, shown: str) -> Any:
+    """Declare `--data` for a command that can take the images of a run."""
+    return options.data_option(text, "--data", "-d", shown=shown)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicySource:
-    """Options of what is scored: policies, and a model with images that no search has seen."""
+    """Options of policies to evaluate, with a model and images that no search has seen."""
 
-    labelled: ClassVar[str] = "--data"
-    """The option that gives the images."""
+    data_flag: ClassVar[str] = "--data"
+    """The option of the labelled images, for error messages."""
     source: sources.RunOrPolicy
     model: options.SearchedModelOption = None
-    data: str | None = of_images(
+    data: str | None = images_option(
         "Labelled images that the policy was not searched on.", "the search's held-out ones"
     )
     group: options.GroupOption = None
     reading: options.ReadingOptions
     network: options.NetworkOptions
     device: options.DeviceOption = "auto"
-    accelerate: str = options.of_speed(
-        "How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: as in the "
-        "search, or else the fastest whose outputs agree with torch's.",
+    accelerate: str = options.speed_option(
+        "How to run the model: torch, channels-last, onnx (ONNX Runtime), or auto: as in the "
+        "search, or else the fastest one whose outputs agree with torch's.",
         default="auto",
     )
 
     def engine(self, place: Path, dry_run: bool = False) -> dict[str, Any]:
-        """Return how the model runs, for `accelerate_run`; `place` is where results go."""
-        run = None if self.model else self.source.searched()
-        found = engine_of(None if run is None else load_run(run), self.accelerate, place)
-        if self.model or (dry_run and not found["record"].exists()):
-            found["record"] = None  # what was chosen for the search's model says nothing of others
-        return found
+        """Return the keywords of `accelerate_run`; `place` is the directory of the results."""
+        run = None if self.model else self.source.search_directory()
+        keywords = engine_of(None if run is None else load_run(run), self.accelerate, place)
+        if self.model or (dry_run and not keywords["record"].exists()):
+            keywords["record"] = None  # an engine chosen for the search's model may not suit others
+        return keywords
 
-    def on_engine(self, inputs: _Inputs, place: Path, passes: int) -> _Inputs:
-        """Return the inputs with the model on its engine, and say which, if that was chosen."""
+    def with_engine(self, inputs: _Inputs, place: Path, passes: int) -> _Inputs:
+        """Return the inputs with the model on its engine; print the engine if it was chosen."""
         images = inputs.dataset.images
         model = accelerate_run(inputs.predictor, images, passes=passes, **self.engine(place))
         model.tell(say)
-        return inputs.on(model)
+        return inputs.with_model(model)
 
     def read(self) -> PolicyInputs:
-        """Bring model, images and policies together, from a run or from the options."""
-        return self._read(self._known())
+        """Load model, images and policies, from a run or from the options."""
+        return self._read(self._completed())
 
-    def read_with_left_out(self, how_to_leave: str) -> PolicyInputs:
-        """Return the same, with the images that the search's split left out, or raise."""
-        return self._read(self._known(), how_to_leave)
+    def read_with_left_out(self, how_to_leave_out: str) -> PolicyInputs:
+        """Also return the images that the search's split left out; raises if there are none."""
+        return self._read(self._completed(), how_to_leave_out)
 
     def read_all(self) -> PolicyInputs:
-        """As `read`, but with the images that the policies were found on."""
-        return self._read(self._known(), everything=True)
+        """As `read`, but keep the images that the policies were found on."""
+        return self._read(self._completed(), everything=True)
 
     def _given(self) -> dict[str, Any]:
         more = {"model": self.model or None, "data": self.data, "group": self.group}
         return as_recorded(**more, **self.network.given(), **self.reading.given())
 
     def _read(
-        self, known: _Completed, how_to_leave: str | None = None, *, everything: bool = False
+        self,
+        completed: _Completed,
+        how_to_leave_out: str | None = None,
+        *,
+        everything: bool = False,
     ) -> PolicyInputs:
-        paths, options = known.paths, known.options
+        paths, options, search = completed.paths, completed.options, completed.record
         policies = tuple(Policy.load(path) for path in paths)
-        full = loading.kept_as_searched(self.reading.full_size, options["data"], paths[0], policies)
+        full = loading.reads_full_size(self.reading.full_size, options["data"], paths[0], policies)
         given = {**options, "full_size": full}
-        predictor = sources.model_of(given, self.device)
-        overflow = None if known.record is None else next_to(known.record.path)
-        how = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
-        dataset, validation = _images(given, how | loading.images_of(given))
-        rest = None
-        if how_to_leave is not None:
-            rest = unused_part(dataset, used_images(paths[0], policies[0]), how_to_leave)
+        predictor = sources.load_given_model(given, self.device)
+        overflow = None if search is None else next_to(search.path)
+        keywords = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
+        dataset, validation = _images(given, keywords | loading.image_options(given))
+        left_out = None
+        if how_to_leave_out is not None:
+            left_out = unused_part(dataset, used_images(paths[0], policies[0]), how_to_leave_out)
         indices, searched = np.arange(len(dataset)), None
         if not everything:
             dataset, indices, searched = _held_out(paths, policies, dataset)
-        validation = searched if validation is None else _apart(validation, dataset)
-        kept = {
+        validation = searched if validation is None else _without(validation, dataset)
+        record = {
             "command": typed_command(),
             "model": {"spec": " + ".join(loading.as_list(given["model"]))},
             "data": {"spec": given["data"]},
         }
-        if known.record is not None and known.record.set_up and not PolicySource._given(self):
-            kept["set_up"] = known.record.set_up
-        balanced = was_balanced(known.nearest())
-        return PolicyInputs(predictor, dataset, indices, validation, policies, kept, balanced, rest)
+        if search is not None and search.set_up and not PolicySource._given(self):
+            record["set_up"] = search.set_up
+        balanced = was_balanced(completed.nearest_search())
+        return PolicyInputs(
+            predictor, dataset, indices, validation, policies, record, balanced, left_out
+        )
 
-    def _known(self) -> _Completed:
+    def _completed(self) -> _Completed:
+        """Complete the options by those of the run; raises if something is missing."""
         policies, given = self.source.policies, self._given()
-        run = self.source.searched(given.get("model"))
+        run = self.source.search_directory(given.get("model"))
         if run is None:
-            asked = {"model": "--model", "data": self.labelled}
-            missing = [option for name, option in asked.items() if name not in given]
+            required = {"model": "--model", "data": self.data_flag}
+            missing = [option for name, option in required.items() if name not in given]
             missing += [] if policies else ["a policy file"]
             absent = [path for path in policies if not path.exists()]
             if missing and absent:
@@ -194,39 +201,39 @@ class PolicySource:
             return _Completed(given, tuple(policies), None)
         record = load_run(run)
         recorded = dict(record.origin)
-        if "data" in given:  # other images: what was said of the search's does not hold for them
-            recorded = {name: value for name, value in recorded.items() if name not in _OF_DATA}
+        if "data" in given:  # the search's options about its images do not apply to other images
+            recorded = {k: value for k, value in recorded.items() if k not in _DATA_OPTIONS}
         elif "test" in recorded:
             searched = recorded.pop("data")
             recorded = {**recorded, "validation": searched, "data": recorded["test"]}
-            recorded["group"] = loading.group_of_test(recorded.get("group"))
+            recorded["group"] = loading.groups_for_test(recorded.get("group"))
         merged = {**recorded, **given}
         if "model" not in merged or "data" not in merged:
-            raise RelookError(f"{run} was searched from Python: give --model and {self.labelled}")
+            raise RelookError(f"{run} was searched from Python: give --model and {self.data_flag}")
         return _Completed(merged, tuple(policies), record)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonSource(PolicySource):
-    """Options of what is compared, with the recipe of the baselines and their validation images."""
+    """Options of a comparison: also the recipe of the baselines and their validation images."""
 
-    validation: str | None = options.of_data(
+    validation: str | None = options.data_option(
         "Images to search MGrid's magnitude on.",
         panel=options.PANEL,
-        shown="those that the search saw",
+        shown="the search's images",
     )
-    recipe: str | None = options.of_details(
-        "Where the random baselines come from: cifar, imagenet, small, or a TOML file.",
+    recipe: str | None = options.details_option(
+        "Recipe of the random baselines: cifar, imagenet, small, or a TOML file.",
         shown="the policy's own",
     )
-    exclude: str | None = options.of_details(options.EXCLUDED)
+    exclude: str | None = options.details_option(options.EXCLUDE_HELP)
 
     def read(self) -> ComparisonInputs:
-        """Bring model, images, policies and recipe together, from a run or from the options."""
-        known = self._known()
-        found = self._read(known)
-        recipe = _recipe(known.options, known.nearest(), found.policies[0])
-        return ComparisonInputs(**vars(found), recipe=recipe)
+        """Load model, images, policies and recipe, from a run or from the options."""
+        completed = self._completed()
+        inputs = self._read(completed)
+        recipe = _recipe(completed.options, completed.nearest_search(), inputs.policies[0])
+        return ComparisonInputs(**vars(inputs), recipe=recipe)
 
     def _given(self) -> dict[str, Any]:
         more = {"validation": self.validation, "recipe": self.recipe, "exclude": self.exclude}
@@ -235,27 +242,29 @@ class ComparisonSource(PolicySource):
 
 @dataclass(frozen=True)
 class _Completed:
-    """The options, completed by those of a run, with its record and the policies' files."""
+    """The options, completed by those of a run; its record, and the policies' files."""
 
     options: Mapping[str, Any]
     paths: tuple[Path, ...]
     record: RunRecord | None
 
-    def nearest(self) -> RunRecord | None:
-        """Return the record of the run, or of the search next to the first policy."""
-        return self.record or loading.search_of(self.paths[0])
+    def nearest_search(self) -> RunRecord | None:
+        """Return the record of the run, or else of the search that found the first policy."""
+        return self.record or loading.load_search_record(self.paths[0])
 
 
-def _images(given: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Dataset, Dataset | None]:
-    """Return the images to compare on and those for validation, with the same classes."""
+def _images(
+    given: Mapping[str, Any], keywords: Mapping[str, Any]
+) -> tuple[Dataset, Dataset | None]:
+    """Return the images to score on and those for validation, with the same classes."""
     own = given["data"], given.get("group")
     if "test" in given and "validation" in given:  # the search read its own images first
-        validation = loading.read_data(given["validation"], **how)
-        return loading.read_data(*own, like=validation, **how), validation
-    dataset = loading.read_data(*own, **how)
+        validation = loading.read_data(given["validation"], **keywords)
+        return loading.read_data(*own, like=validation, **keywords), validation
+    dataset = loading.read_data(*own, **keywords)
     if "validation" not in given:
         return dataset, None
-    return dataset, loading.read_data(given["validation"], like=dataset, **how)
+    return dataset, loading.read_data(given["validation"], like=dataset, **keywords)
 
 
 def _held_out(
@@ -264,40 +273,40 @@ def _held_out(
     """Return the images that no policy was found on, their places, and those for validation."""
     splits = [split for path in paths if (split := held_out_part(path, dataset)) is not None]
     whole = splits[0].dataset if splits else dataset
-    left = unseen_places(whole, policies, [one.split.held_out for one in splits])
-    searched = np.setdiff1d(np.arange(len(whole)), left)
-    if any(is_in(whole.identities[left], policy.seen).any() for policy in policies):
+    held_out = unseen_places(whole, policies, [one.split.held_out for one in splits])
+    searched = np.setdiff1d(np.arange(len(whole)), held_out)
+    if any(is_in(whole.identities[held_out], policy.seen).any() for policy in policies):
         say(f"{whole.name}: each image is scored by views that were learned on the other half")
     elif splits:
         searched = splits[0].split.search
         say(
-            f"{whole.name} is what the policy was searched on: only its {len(left):,} held-out "
-            "images are used"
+            f"the policy was searched on {whole.name}: only its {len(held_out):,} held-out images "
+            "are used"
         )
     elif len(searched):
-        say(left_out_note(whole, len(left)))
-    return whole.subset(left), left, whole.subset(searched) if len(searched) else None
+        say(left_out_note(whole, len(held_out)))
+    return whole.subset(held_out), held_out, whole.subset(searched) if len(searched) else None
 
 
-def _apart(validation: Dataset, dataset: Dataset) -> Dataset:
-    """Return the validation images without those that are compared on."""
-    left = apart(validation, dataset)
-    if len(left) < len(validation):
+def _without(validation: Dataset, dataset: Dataset) -> Dataset:
+    """Return the validation images that are not among those to score on."""
+    rest = apart(validation, dataset)
+    if len(rest) < len(validation):
         say(
-            f"{validation.name}: {len(left):,} of its {len(validation):,} images are used for "
-            f"validation; the others are among those of {dataset.name}, which are compared on"
+            f"{validation.name}: {len(rest):,} of its {len(validation):,} images are used for "
+            f"validation; the others are also in {dataset.name}, which is scored on"
         )
-    return left
+    return rest
 
 
 def _recipe(given: Mapping[str, Any], record: RunRecord | None, policy: Policy) -> Recipe:
-    """Return the recipe of the option, of the search, or of the policy, whichever is there."""
+    """Return the recipe of the options, or else of the search, or else of the policy."""
     if "recipe" in given:
-        found = get_recipe(given["recipe"])
+        recipe = get_recipe(given["recipe"])
     elif record is not None:
-        found = recorded_recipe(record)
+        recipe = recorded_recipe(record)
     elif policy.recipe is not None:
-        found = get_recipe(policy.recipe)
+        recipe = get_recipe(policy.recipe)
     else:
         raise RelookError("the policy does not say which recipe it comes from: give --recipe")
-    return found.without(loading.names(given.get("exclude")))
+    return recipe.without(loading.read_names(given.get("exclude")))

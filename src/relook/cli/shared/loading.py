@@ -1,4 +1,4 @@
-"""How the texts of options are read: models, images, and how those are kept."""
+"""Parse the values of options, and load the models and images that they name."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ def read_model(
     size: str | None = None,
     **options: Any,
 ) -> Predictor:
-    """Load the model that the options describe, several as an ensemble, and say what it does."""
+    """Load the model that the options describe (several: an ensemble), and print a description."""
     options |= {"mean": numbers(mean, "--mean"), "std": numbers(std, "--std")}
     members = [load_model(spec, size=pixels(size), **options) for spec in as_list(specs)]
     predictor = members[0] if len(members) == 1 else EnsemblePredictor(members)
-    if not all(spec.startswith("small@") for spec in as_list(specs)):  # they bring all they need
+    # Files of `small` hold all of their settings, so there is nothing to check for the user.
+    if not all(spec.startswith("small@") for spec in as_list(specs)):
         say(f"model: {describe_model(predictor)}")
     return predictor
 
@@ -54,8 +55,8 @@ def as_list(specs: str | Sequence[str]) -> list[str]:
     return [specs] if isinstance(specs, str) else list(specs)
 
 
-def group_of_test(group: str | None) -> str | None:
-    """Return the groups of a test set: the same column, as a file has ids of other images."""
+def groups_for_test(group: str | None) -> str | None:
+    """Return --group for a separate test set: a column applies there too, but not a file of ids."""
     if group is None or not Path(group.partition("?")[0]).expanduser().is_file():
         return group
     say(f"note: {group} has no groups of the test images: each of them counts by itself")
@@ -72,41 +73,41 @@ def read_data(
     searched: CentreCrop | None = None,
     **images: Any,
 ) -> Dataset:
-    """Load the images that the options `images` describe, as the model takes them.
+    """Load images in the form that the model takes; `images` are the options of reading them.
 
-    `like` is the data set that they are used with: they get its size and its classes. `searched`
-    is how the search of a policy prepared its images.
+    `like` is a data set whose size and classes they get. `searched` is how a policy's search
+    prepared its images.
     """
-    wanted = preparation(images, overflow=overflow, log=say).for_model(model)
+    plan = preparation(images, overflow=overflow, log=say).for_model(model)
     with reading_bars() as progress:
         dataset = as_dataset(
             spec,
             classes=images.get("classes"),
             groups=group,
-            preparation=replace(wanted.as_searched(searched), progress=progress),
+            preparation=replace(plan.as_searched(searched), progress=progress),
             like=like,
             outputs=None if model is None else model.classes,
         )
     known = dataset.identities[dataset.identities != 0]
     copies = len(known) - len(np.unique(known))
     if copies:
-        some = count(copies, "image is a copy", "images are copies")
-        say(f"{dataset.name}: {some} of others: an image and its copies count as one")
+        found = count(copies, "image is a copy", "images are copies")
+        say(f"{dataset.name}: {found} of others: an image and its copies count as one")
     return dataset
 
 
-def images_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the recorded options that say how images are read."""
+def image_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recorded options that concern reading images."""
     return {name: given[name] for name in OF_IMAGES if name in given}
 
 
 def reading_bars() -> AbstractContextManager[StageProgress]:
-    """Show a bar for each stage of reading files, and none where no files are read."""
+    """Show a progress bar for each stage of reading files."""
     return stage_bars(lambda stage: (stage, "files"))
 
 
 def whole_numbers(text: str, option: str, example: str) -> tuple[int, ...]:
-    """Read `1,5,10,20`."""
+    """Parse `1,5,10,20`."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -114,42 +115,43 @@ def whole_numbers(text: str, option: str, example: str) -> tuple[int, ...]:
 
 
 def read_budgets(text: str) -> tuple[int, ...]:
-    """Read `--budgets`."""
+    """Parse `--budgets`."""
     return whole_numbers(text, "--budgets", "like 1,5,10,20")
 
 
-def names(text: str | None) -> tuple[str, ...]:
-    """Read `cutout,invert`."""
+def read_names(text: str | None) -> tuple[str, ...]:
+    """Parse `cutout,invert`."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def search_of(policy: Path) -> RunRecord | None:
-    """Read the record of the search next to a policy file; None: no such run."""
+def load_search_record(policy: Path) -> RunRecord | None:
+    """Read the record of the search whose directory holds a policy file; None if there is none."""
     if is_preset(policy) or not (policy.parent / "run.json").is_file():
         return None
     return load_run(policy.parent)
 
 
-def kept_as_searched(asked: str, spec: str, file: Path, policies: Iterable[Policy]) -> bool:
-    """Return whether files are kept at full size: as in the search, where there is its record."""
-    was = _was_full_size(file) if asked == "auto" else None
-    return keeps_full_size(asked, spec, _begins_with_crops(policies) if was is None else was)
+def reads_full_size(full_size: str, spec: str, file: Path, policies: Iterable[Policy]) -> bool:
+    """Return whether images stay at full size; auto: as in the search whose policy is `file`."""
+    searched = _searched_at_full_size(file) if full_size == "auto" else None
+    crops = _begins_with_crops(policies) if searched is None else searched
+    return keeps_full_size(full_size, spec, crops)
 
 
-def takes_photos(asked: str, file: Path, policy: Policy) -> bool:
-    """Return whether an exported file cuts its views from photos: as the search, unless told."""
-    check_full_size(asked)
-    if asked != "auto":
-        return asked == "yes"
-    was = _was_full_size(file)
-    if was is None and policy.preparation is not None:
-        was = policy.preparation.full_size
-    return _begins_with_crops([policy]) if was is None else was
+def takes_photos(full_size: str, file: Path, policy: Policy) -> bool:
+    """Return whether an exported model cuts its views from photos; auto: as the search did."""
+    check_full_size(full_size)
+    if full_size != "auto":
+        return full_size == "yes"
+    searched = _searched_at_full_size(file)
+    if searched is None and policy.preparation is not None:
+        searched = policy.preparation.full_size
+    return _begins_with_crops([policy]) if searched is None else searched
 
 
-def _was_full_size(policy: Path) -> bool | None:
-    """Return how the search next to a policy file saw its images; None: no such run."""
-    record = search_of(policy)
+def _searched_at_full_size(policy: Path) -> bool | None:
+    """Return whether a policy's search read full-size images; None if it left no record."""
+    record = load_search_record(policy)
     return None if record is None else bool(record.data.get("full_size", False))
 
 

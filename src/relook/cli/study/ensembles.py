@@ -8,34 +8,33 @@ from typing import Annotated, Any
 from relook.api.progress_bars import search_bars
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import resumable, say, typed_command
-from relook.cli.shared.spelled_out import FieldsOf, option, spelled_out
+from relook.cli.shared.option_groups import FieldsOf, expand_options, option
 from relook.cli.study import shared as study
 from relook.cli.study.transfer import model_names
 from relook.errors import RelookError
-from relook.evaluation.baselines import Options
 from relook.models import EnsemblePredictor
 from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import METHODS, STUDY, ensembles
 
-_OF_MEMBERS = FieldsOf(
+_SEARCH_OPTIONS = FieldsOf(
     SearchSettings,
     ("strategy", "draws", "pool_size", "seed", "batch", "accelerate", "precision", "memory"),
 )
 
 
-@spelled_out
+@expand_options
 def ensembles_command(
     *,
-    model: list[str] = options.of_model(
-        "A member, as in  relook search. Give two or more.", "--model", "-m", default=...
+    model: list[str] = options.model_option(
+        "A member, as in  relook search. Give at least two.", "--model", "-m", default=...
     ),
     data: options.DataOption,
     test: study.TestOption = None,
-    name: list[str] | None = options.of_model(
-        "What tables call the members, in order.", shown="from their files"
+    name: list[str] | None = options.model_option(
+        "Names of the members in tables, in order.", shown="from their files"
     ),
     single: int = option(
-        "Which member's policy and magnitude M* serve all in the way GPS single: 1, 2 …",
+        "For GPS single, the member whose policy and magnitude M* all members use: 1, 2 …",
         default=1,
         min=1,
     ),
@@ -44,20 +43,16 @@ def ensembles_command(
     runs: options.RunsOption = 1,
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
-    searching: Annotated[dict[str, Any], _OF_MEMBERS],
-    length: int | None = option("Entries of a policy.", min=1, shown="the largest budget"),
+    searching: Annotated[dict[str, Any], _SEARCH_OPTIONS],
+    length: int | None = option(
+        "Number of policy entries to select.", min=1, shown="the largest budget"
+    ),
     split: options.SplitOption = None,
-    train_length: int = options.of_details(
-        "Steps of a RandAugment sub-policy (MTrain, MGrid).", default=Options.length, min=0
-    ),
-    train_magnitude: float = options.of_details(
-        "The magnitude that the members were trained with.", default=Options.magnitude, min=0
-    ),
-    grid_views: options.GridViewsOption = Options.grid_views,
+    baselines: options.BaselineOptions,
     out: Path = option(
-        "Where ensembles.json, policies, figures and predictions go.",
+        "Directory for ensembles.json, policies, figures and predictions.",
         default=Path("runs/ensembles"),
-        panel=study.FILES,
+        panel=options.RESULTS,
     ),
     results: study.ResultOptions,
     reading: options.InputOptions,
@@ -67,12 +62,11 @@ def ensembles_command(
     if single > len(model):
         raise RelookError(f"--single: expected a member from 1 to {len(model)}, got {single}")
     study.check_one_of(split, test)
-    asked, names = loading.read_budgets(budgets), model_names(model, name or [])
+    sizes, names = loading.read_budgets(budgets), model_names(model, name or [])
     settings = SearchSettings.of(
-        recipe, loading.names(exclude), length=length or max(asked), **searching
+        recipe, loading.read_names(exclude), length=length or max(sizes), **searching
     )
-    crops = settings.recipe.start is not None
-    together, dataset, proof = reading.read(model, data, test, crops=crops, out=out)
+    together, dataset, test_set = reading.read(model, data, test, recipe=settings.recipe, out=out)
     if not isinstance(together, EnsemblePredictor):
         raise RelookError(f"expected --model at least twice, one per member, got {len(model)}")
     settings = settings.with_split(split, len(dataset))
@@ -81,11 +75,11 @@ def ensembles_command(
             dict(zip(names, together.members, strict=True)),
             dataset,
             settings,
-            test=proof,
+            test=test_set,
             single=names[single - 1],
-            budgets=asked,
-            methods=loading.names(methods),
-            options=Options(train_length, train_magnitude, grid_views=grid_views),
+            budgets=sizes,
+            methods=loading.read_names(methods),
+            options=baselines.options(),
             runs=runs,
             run=out,
             progress=progress,

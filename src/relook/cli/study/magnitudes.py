@@ -6,31 +6,31 @@ from pathlib import Path
 from typing import Any
 
 from relook.cli.shared import loading, options
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.cli.study import shared as study
 from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options
 from relook.io.fingerprint import fingerprint
 from relook.policy.recipes import get_recipe
-from relook.studies.magnitudes import STUDY, checked_grid, magnitudes
+from relook.studies.magnitudes import STUDY, check_grid, magnitudes
 
 _GRID = ",".join(f"{step:g}" for step in GRID)
 
 
-@spelled_out
+@expand_options
 def magnitudes_command(
     *,
     model: options.ModelOption,
     data: options.DataOption,
     grid: str = option("The magnitudes M to try, from 0 to 60.", "--magnitudes", default=_GRID),
-    views: int = option("Views to average; the paper: 100.", default=20, min=1),
-    length: int = option("Transforms of a view (RandAugment's N).", default=Options.length, min=0),
-    runs: int = option("Draws of the transforms: gives mean ± deviation.", default=1, min=1),
+    views: int = option("Views to average; the paper averages 100.", default=20, min=1),
+    length: int = option("Transforms per view (RandAugment's N).", default=Options.length, min=0),
+    runs: options.RunsOption = 1,
     out: study.OutOption = Path("runs/magnitudes"),
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
     draws: str = option(
-        "fixed: the same views of every image; fresh: drawn for each image, as in the paper.",
+        "fixed (the same views for all images) or fresh (drawn for each image, as in the paper).",
         default="fixed",
     ),
     name: study.NameOption = None,
@@ -38,13 +38,12 @@ def magnitudes_command(
     reading: options.InputOptions,
     work: study.WorkOptions,
 ) -> None:
-    """Score RandAugment at test time for rising magnitudes, and find the best by each metric."""
+    """Score test-time RandAugment at each magnitude, and find the best by each metric."""
     if draws not in ("fixed", "fresh"):
         raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
     steps = _grid(grid)
-    transforms = get_recipe(recipe).without(loading.names(exclude))
-    crops = transforms.start is not None
-    predictor, dataset, _ = reading.read(model, data, crops=crops, out=out)
+    transforms = get_recipe(recipe).without(loading.read_names(exclude))
+    predictor, dataset, _ = reading.read(model, data, recipe=transforms, out=out)
     label = name or " + ".join(model)
     settings: dict[str, Any] = {
         "views": views,
@@ -56,7 +55,7 @@ def magnitudes_command(
     identity = fingerprint(
         predictor.fingerprint, dataset.fingerprint, transforms.to_json(), settings
     )
-    with work.within(out) as bar:
+    with work.in_directory(out) as bar:
         found = magnitudes(
             predictor,
             dataset,
@@ -73,6 +72,6 @@ def magnitudes_command(
 
 def _grid(text: str) -> tuple[float, ...]:
     try:
-        return checked_grid([float(part) for part in text.split(",")])
+        return check_grid([float(part) for part in text.split(",")])
     except ValueError:
         raise RelookError(f"--magnitudes: expected numbers like 0,5,10; got {text!r}") from None

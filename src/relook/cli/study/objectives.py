@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import resumable, stage_bars
-from relook.cli.shared.spelled_out import FieldsOf, option, spelled_out
+from relook.cli.shared.option_groups import FieldsOf, expand_options, option
 from relook.cli.study import shared as study
 from relook.data import Dataset
 from relook.io.fingerprint import fingerprint
@@ -15,31 +15,36 @@ from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
 from relook.policy_search.settings import SearchSettings
 from relook.selection.objectives import OBJECTIVES
-from relook.studies.objectives import OF_THE_PAPER, STUDY, objectives
+from relook.studies.objectives import PAPER_OBJECTIVES, STUDY, objectives
 
-_IN_THE_MARK = ("pool_size", "draws", "strategy", "balanced", "holdout", "left_out", "batch")
+_IDENTIFYING = ("pool_size", "draws", "strategy", "balanced", "holdout", "left_out", "batch")
+"""The settings that predictions depend on."""
 
-_ASKED = FieldsOf(
+_SEARCH_OPTIONS = FieldsOf(
     SearchSettings, ("draws", "length", "pool_size", "balanced", "seed", "batch", "memory")
 )
 
 
-@spelled_out
+@expand_options
 def objectives_command(
     *,
     model: options.ModelOption,
     data: options.DataOption,
     chosen: str = option(
-        f"What to maximise, of: {','.join(OBJECTIVES)}.",
+        f"The objectives to search by, out of: {','.join(OBJECTIVES)}.",
         "--objectives",
-        default=",".join(OF_THE_PAPER),
+        default=",".join(PAPER_OBJECTIVES),
     ),
-    runs: int = option("Searches with each, with other pools and splits.", default=5, min=1),
+    runs: int = option(
+        "Searches per objective, each with its own pool and split.", default=5, min=1
+    ),
     out: study.OutOption = Path("runs/objectives"),
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
-    strategy: str = option("greedy, or paper: its pools and fresh draws.", default="greedy"),
-    searching: Annotated[dict[str, Any], _ASKED],
+    strategy: str = option(
+        "greedy, or paper (the paper's pools and fresh draws).", default="greedy"
+    ),
+    searching: Annotated[dict[str, Any], _SEARCH_OPTIONS],
     budgets: str | None = option("Numbers of views to score at: 5,10,20.", shown="all entries"),
     split: options.SplitOption = None,
     test: study.TestOption = None,
@@ -48,11 +53,12 @@ def objectives_command(
     reading: options.InputOptions,
     timeout: options.TimeoutOption = None,
 ) -> None:
-    """Search the same pool with accuracy, LL and cLL as the objective, and score what is found."""
+    """Search the same pool by accuracy, LL and cLL, and score the policies found."""
     study.check_one_of(split, test)
-    settings = SearchSettings.of(recipe, loading.names(exclude), strategy=strategy, **searching)
-    crops = settings.recipe.start is not None
-    predictor, dataset, proof = reading.read(model, data, test, crops=crops, out=out)
+    settings = SearchSettings.of(
+        recipe, loading.read_names(exclude), strategy=strategy, **searching
+    )
+    predictor, dataset, test_set = reading.read(model, data, test, recipe=settings.recipe, out=out)
     settings = settings.with_split(split, len(dataset))
     label = name or " + ".join(model)
     bars = stage_bars(lambda stage: (stage, "steps" if "selecting" in stage else "views"))
@@ -61,9 +67,9 @@ def objectives_command(
             predictor,
             dataset,
             settings,
-            objectives=loading.names(chosen),
-            test=proof,
-            directory=out / _directory(predictor, dataset, proof, settings),
+            objectives=loading.read_names(chosen),
+            test=test_set,
+            directory=out / _directory(predictor, dataset, test_set, settings),
             progress=progress,
             record=study.model_record(label, predictor),
             runs=runs,
@@ -75,7 +81,7 @@ def objectives_command(
 def _directory(
     predictor: Predictor, dataset: Dataset, test: Dataset | None, settings: SearchSettings
 ) -> str:
-    """Name where predictions go by what decides them; more runs or objectives find them."""
+    """Name the directory of predictions by all they depend on: more runs or objectives reuse it."""
     identity = fingerprint(
         predictor.fingerprint,
         dataset.fingerprint,
@@ -83,7 +89,7 @@ def _directory(
         {
             "recipe": settings.recipe.to_json(),
             "length": None,
-            **{name: getattr(settings, name) for name in _IN_THE_MARK},
+            **{name: getattr(settings, name) for name in _IDENTIFYING},
         },
     )
     return f"objectives-{identity[:8]}"

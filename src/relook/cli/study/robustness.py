@@ -8,22 +8,22 @@ from pathlib import Path
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import say
 from relook.cli.shared.inputs import ComparisonSource
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.cli.study import shared as study
-from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_shift
+from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_conditions
 from relook.data.corrupted import corrupted_source
 from relook.evaluation.baselines import Options
-from relook.studies.robustness import METHODS, STUDY, robustness, stratified_part
+from relook.studies.robustness import METHODS, STUDY, Shift, robustness, stratified_part
 
 
-@spelled_out
+@expand_options
 def robustness_command(
     *,
     compared: ComparisonSource,
-    corrupted: Path | None = options.of_model(
+    corrupted: Path | None = options.model_option(
         "The corrupted versions: CIFAR-10-C's or CIFAR-100-C's .npy files, ImageNet-C's folders, "
-        "or what  relook study corrupt  wrote.",
-        shown="made from the clean images",
+        "or the output of  relook study corrupt.",
+        shown="generated from the clean images",
     ),
     corruptions: CorruptionsOption = None,
     severities: SeveritiesOption = None,
@@ -33,41 +33,42 @@ def robustness_command(
     runs: options.RunsOption = 1,
     grid_views: options.GridViewsOption = Options.grid_views,
     out: Path | None = option(
-        "Where robustness.json, figures and predictions go: RUN, or else runs/robustness.",
-        panel=study.FILES,
+        "Directory for robustness.json, figures and predictions: RUN, or else runs/robustness.",
+        panel=options.RESULTS,
     ),
     results: study.ResultOptions,
     work: study.WorkOptions,
 ) -> None:
     """Measure how errors grow under common corruptions, with and without the policy."""
-    asked, chosen = loading.read_budgets(budgets), loading.names(methods)
-    shift = read_shift(corruptions, severities)
+    sizes, names = loading.read_budgets(budgets), loading.read_names(methods)
+    chosen, levels = read_conditions(corruptions, severities)
     inputs = compared.read()
-    inputs.say_balance()
+    inputs.note_balance()
     kept = stratified_part(inputs.dataset, images, work.seed)
     inputs = replace(inputs, dataset=inputs.dataset.subset(kept), indices=inputs.indices[kept])
+    source = None
     if corrupted is not None:
         source = corrupted_source(corrupted, inputs.dataset, inputs.indices)
-        shift = replace(shift, source=source)
     settings = Options(grid_views=grid_views)
     target = out or compared.source.directory or Path("runs/robustness")
-    shifts = len(shift.corruptions or ()) * len(shift.severities or ())
-    inputs = compared.on_engine(inputs, target, shifts * max(asked) * len(inputs.dataset))
-    rest = [kept.tolist(), corrupted is None, asked, chosen, runs, work.seed, work.batch]
-    with work.within(target) as bar:
+    passes = len(chosen) * len(levels) * max(sizes) * len(inputs.dataset)
+    inputs = compared.with_engine(inputs, target, passes)
+    more = [kept.tolist(), corrupted is None, sizes, names, runs, work.seed, work.batch]
+    mark = inputs.short_fingerprint(settings, *more)
+    with work.in_directory(target) as bar:
         found = robustness(
             inputs.predictor,
             inputs.dataset,
             inputs.policies,
             recipe=inputs.recipe,
             validation=inputs.validation,
-            shift=shift,
+            shift=Shift(chosen, levels, source),
             indices=inputs.indices,
-            store_path=target / f"robustness-{inputs.mark(settings, *rest)}",
+            store_path=target / f"robustness-{mark}",
             progress=bar,
-            record={**inputs.record, "corrupted": None if corrupted is None else str(corrupted)},
-            budgets=asked,
-            methods=chosen,
+            record={**inputs.record, "corrupted": corrupted and str(corrupted)},
+            budgets=sizes,
+            methods=names,
             options=settings,
             seed=work.seed,
             runs=runs,

@@ -9,7 +9,7 @@ from typing import Any
 from relook.api.progress_bars import bars_in_turn
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import ProgressCallback, console, print_json, resumable, say
-from relook.cli.shared.spelled_out import argument, option, spelled_out
+from relook.cli.shared.option_groups import argument, expand_options, option
 from relook.foundation import wording
 from relook.report.tables import new_table
 from relook.studies.reproduce.cost import estimated_seconds, passes_of, pool_size
@@ -19,33 +19,34 @@ from relook.studies.reproduce.run import check_parts, is_done, reproduce
 from relook.studies.reproduce.settings import PARTS, StudyFile
 
 
-@spelled_out
+@expand_options
 def run_command(
     *,
     file: Path = argument("The study, a TOML file.", default=...),
     out: Path | None = option(
-        "Where tables, figures and the index go; rerun the same command to resume.",
+        "Directory for tables, figures and the index; rerun the same command to resume.",
         shown="runs/NAME",
     ),
     settings: list[str] | None = option(
-        "In place of what the file says: compare.runs=1, search.pool_size=50 …",
+        "Override a setting of the file: compare.runs=1, search.pool_size=50 …",
         "--set",
         metavar="KEY=VALUE",
     ),
     data: list[str] | None = option(
-        "Where a data set of the file is: short for --set data.NAME.path=PATH.",
+        "The location of a data set in the file: short for --set data.NAME.path=PATH.",
         "--data",
         "-d",
         metavar="NAME=PATH",
     ),
     only: list[str] | None = option(
-        f"Parts, with what they need: {', '.join(PARTS)}.", metavar="PART[,PART]"
+        f"Run only these parts and those they depend on: {', '.join(PARTS)}.",
+        metavar="PART[,PART]",
     ),
     jobs: Path | None = option(
-        "Where results are kept; studies that share it share what is done.", shown="jobs in --out"
+        "Directory for the results of jobs; studies can share it.", shown="jobs in --out"
     ),
     dry_run: bool = option(
-        "List the jobs and what they cost; run nothing.", "--dry-run", default=False
+        "List the jobs and their cost; run nothing.", "--dry-run", default=False
     ),
     device: options.DeviceOption = "cpu",
     timeout: options.TimeoutOption = None,
@@ -53,20 +54,21 @@ def run_command(
 ) -> None:
     """Run a whole study from one file, and write the paper's tables and figures."""
     study = load_study(file, settings=settings or (), data=data or ())
-    parts = check_parts(study, loading.names(",".join(only)) if only else None)
+    parts = check_parts(study, loading.read_names(",".join(only)) if only else None)
     target = out or Path("runs") / study.name
     place = jobs or target / "jobs"
     if dry_run:
         _print_plan(study, make_plan(study, parts), place, device, as_json)
         return
     with resumable(timeout=timeout), bars_in_turn() as bar:
-        bars: list[ProgressCallback] = []
+        current: ProgressCallback
 
         def start(job: Job, number: int, total: int) -> None:
-            bars.append(bar(number, f"[{number}/{total}] {job.title}", "units"))
+            nonlocal current
+            current = bar(number, f"[{number}/{total}] {job.title}", "units")
 
         def report(done: int, total: int, note: str) -> None:
-            bars[-1](done, total, note=note)
+            current(done, total, note=note)
 
         made = reproduce(
             study,

@@ -1,4 +1,4 @@
-"""What the commands of the studies share: where results go, what is shown."""
+"""What the commands of the studies share: options, and the output of results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Annotated, Any
 from relook.cli.shared import options
 from relook.cli.shared.console import (
     ProgressCallback,
-    console,
     print_json,
+    print_table,
+    print_text,
     progress_bar,
     resumable,
     say,
     typed_command,
 )
-from relook.cli.shared.spelled_out import argument, option
+from relook.cli.shared.option_groups import argument, option
 from relook.errors import MissingExtraError, RelookError
 from relook.evaluation.baselines import BASELINES
 from relook.evaluation.results import Results
@@ -26,34 +27,30 @@ from relook.io.files import write_text_atomic
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
 from relook.report.latex import latex as latex_of
-from relook.report.tables import terminal
 from relook.studies.study import Study
 
-FILES = "Results"
-"""Where `--help` lists what a study writes."""
-
 BudgetsOption = Annotated[str, option("Numbers of views to compare at.")]
-MethodsOption = Annotated[str, option(f"Baselines, of: {','.join(BASELINES)}.")]
+MethodsOption = Annotated[str, option(f"Baselines, out of: {','.join(BASELINES)}.")]
 TestOption = Annotated[
     str | None,
-    options.of_data(
-        "A separate test set, the same for all runs, instead of a held-out share.",
+    options.data_option(
+        "A separate test set (the same for all runs) instead of a held-out share.",
         panel=options.PANEL,
     ),
 ]
 NameOption = Annotated[
-    str | None, options.of_details("What tables call the model.", shown="its --model")
+    str | None, options.details_option("Name of the model in tables.", shown="its --model")
 ]
 OutOption = Annotated[Path, option("The study's directory; rerun the same command to resume.")]
 
 
 @dataclass(frozen=True)
 class RunsAndPolicies:
-    """What policies a study is about, RUN; --run and --policy are its older names."""
+    """The argument RUN…, runs and policy files; --run and --policy are its older names."""
 
     source: list[Path] | None = argument(
-        "The directory of a search, for its policy, model, data and held-out images, or a policy "
-        "file. Give several.",
+        "The directories of searches (for policy, model, data and held-out images), or policy "
+        "files.",
         metavar="[RUN]...",
     )
     older_run: list[Path] | None = option(None, "--run", hidden=True)
@@ -66,26 +63,26 @@ class RunsAndPolicies:
 
     @property
     def policies(self) -> list[Path]:
-        """The policies that were given by themselves."""
+        """The policy files that were given."""
         return [*(self.older_policy or []), *(one for one in self.source or [] if is_policy(one))]
 
 
 def is_policy(path: Path) -> bool:
-    """Whether a path is a policy's, not a run's: a file, or else named like one."""
+    """Whether a path is a policy file, not a run: it exists as a file or is named like one."""
     return path.is_file() or path.suffix == ".json"
 
 
 @dataclass(frozen=True)
 class WorkOptions:
-    """How a study goes through its model."""
+    """How a study runs its model."""
 
     seed: options.SeedOption = 0
     batch: options.BatchOption = None
     timeout: options.TimeoutOption = None
 
     @contextmanager
-    def within(self, out: Path) -> Iterator[ProgressCallback]:
-        """Work in a study's directory, with a bar of the views that are predicted."""
+    def in_directory(self, out: Path) -> Iterator[ProgressCallback]:
+        """Lock a study's directory within the block, and show a bar of predicted views."""
         with (
             RunDirectory(out),
             resumable(timeout=self.timeout),
@@ -99,13 +96,17 @@ class ResultOptions:
     """Where a study's tables go, and what is printed."""
 
     as_csv: Path | None = option(
-        "Write every number to this file, as one tidy table (.parquet: as Parquet).",
+        "Write all results to this file as one tidy table: CSV, or Parquet for .parquet.",
         "--csv",
-        panel=FILES,
+        panel=options.RESULTS,
     )
-    markdown: Path | None = option("Write the tables to this file.", panel=FILES)
-    latex: Path | None = option("Write a table like the paper's to this file.", panel=FILES)
-    figures: bool = option("Draw the figures, as SVG and PNG.", default=True, panel=FILES)
+    markdown: Path | None = option(
+        "Write the tables to this file as Markdown.", panel=options.RESULTS
+    )
+    latex: Path | None = option(
+        "Write a table like the paper's to this file.", panel=options.RESULTS
+    )
+    figures: bool = option("Draw the figures, as SVG and PNG.", default=True, panel=options.RESULTS)
     as_json: options.JsonOption = False
 
     def show(
@@ -113,12 +114,12 @@ class ResultOptions:
     ) -> None:
         """Write results, tables and figures, and print them.
 
-        `out` gets NAME.json and figures/; `files` are others that stand there already.
+        `out` gets NAME.json and figures/; `files` are files there to mention as well.
         """
         drawn: list[Path] = []
         if out is not None:
             results.save(out / f"{study.name}.json")
-            drawn = self._drawn(study, results, out) if self.figures else []
+            drawn = _save_figures(study, results, out) if self.figures else []
         if self.as_csv is not None and self.as_csv.suffix == ".parquet":
             results.save(self.as_csv)
         elif self.as_csv is not None:
@@ -131,28 +132,28 @@ class ResultOptions:
             say(f"left out: {method}: {reason}")
         if self.as_json:
             names = [str(path) for path in drawn]
-            print_json(
-                {"out": None if out is None else str(out), "figures": names, **results.to_json()}
-            )
+            print_json({"out": out and str(out), "figures": names, **results.to_json()})
             return
         for table in (study.brief or study.tables)(results):
-            console.print(terminal(table, console))
+            print_table(table)
         if out is not None:
-            there = [f"{study.name}.json", *files, *(["figures/"] if drawn else [])]
-            say(f"written to {out}: {', '.join(there)}")
+            written = [f"{study.name}.json", *files, *(["figures/"] if drawn else [])]
+            say(f"written to {out}: {', '.join(written)}")
         if results.sentence:
-            console.print(results.sentence, soft_wrap=True, markup=False, style="bold")
+            print_text(results.sentence, style="bold")
 
-    def _drawn(self, study: Study, results: Results, out: Path) -> list[Path]:
-        try:
-            return study.save_figures(results, out / "figures")
-        except MissingExtraError as error:
-            say(f"no figures: {error}")
-            return []
+
+def _save_figures(study: Study, results: Results, out: Path) -> list[Path]:
+    """Write the figures, unless matplotlib is missing; return the files."""
+    try:
+        return study.save_figures(results, out / "figures")
+    except MissingExtraError as error:
+        say(f"no figures: {error}")
+        return []
 
 
 def model_record(label: str, predictor: Predictor) -> dict[str, Any]:
-    """Return what a study's results say of the command and its model."""
+    """Return the record of the command and its model for a study's results."""
     return {
         "command": typed_command(),
         "model": {"spec": label, "fingerprint": predictor.fingerprint},
@@ -160,6 +161,6 @@ def model_record(label: str, predictor: Predictor) -> dict[str, Any]:
 
 
 def check_one_of(split: str | None, test: str | None) -> None:
-    """Raise where held-out images are asked for in two ways."""
+    """Raise if both options that choose the held-out images are given."""
     if split is not None and test is not None:
         raise RelookError("expected one of --split and --test, got both: give one")

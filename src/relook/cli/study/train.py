@@ -1,4 +1,4 @@
-"""`relook study train`: a network from nothing, with the paper's RandAugment or without."""
+"""`relook study train`: a network from scratch, with or without the paper's RandAugment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from relook.api.progress_bars import bars_in_turn
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import console, print_json, resumable, say
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.foundation.wording import count
@@ -35,75 +35,80 @@ from relook.studies.training.networks import FORM, TrainableNetwork, get_network
 from relook.studies.training.randaugment import LENGTH, MAGNITUDE
 from relook.studies.training.train import AUGMENTS, SECONDS
 
-of_training: Callable[..., Any] = partial(option, panel="How to train")
+_training_option: Callable[..., Any] = partial(option, panel="How to train")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """What is trained and how: all that a `TrainingPlan` holds."""
+    """The settings of a `TrainingPlan`."""
 
-    network: str = option(f"What to train: {FORM}.", "--network", "-n", default=...)
-    epochs: int = option("Passes over the images; the paper: 2,000.", default=..., min=1)
+    network: str = option(f"The network to train: {FORM}.", "--network", "-n", default=...)
+    epochs: int = option("Passes over the images; the paper makes 2,000.", default=..., min=1)
     augment: str = option(
-        (
-            f"{', '.join(AUGMENTS)}: the paper's RandAugment, only the recipe's crops and "
-            "flips (vanilla), or nothing."
-        ),
+        f"{', '.join(AUGMENTS)}: the paper's RandAugment, only the recipe's crops and flips "
+        "(vanilla), or no augmentation.",
         default=AUGMENTS[0],
     )
     recipe: str = option(
-        "Where transforms, crop and flip come from: cifar, imagenet, small, or a TOML file of "
-        "your own.",
+        "Recipe of transforms, crop and flip: cifar, imagenet, small, or your own TOML file.",
         default="cifar",
     )
     exclude: options.ExcludeOption = None
-    seeds: str = option("A network per seed: 0,1,2 gives three, for an ensemble.", default="0")
+    seeds: str = option(
+        "One network is trained per seed: 0,1,2 trains three, for an ensemble.", default="0"
+    )
     validation: str | None = option(
-        "Keep N images (5000), or a share (0.1), out of the training, stratified by "
-        f"class, to search on; they are written to {VALIDATION}."
+        "Hold out a number (5000) or share (0.1) of the images for the search, stratified by "
+        f"class; they are written to {VALIDATION}."
     )
     retrain: bool = option(
-        "With --validation: train once more on all images, as well.", "--all", default=False
+        "With --validation: also train networks on all images.", "--all", default=False
     )
     split_seed: int = option(
-        "Which images --validation keeps; the same for all --seeds.", default=0, min=0
+        "Seed of the split for --validation, the same for all --seeds.", default=0, min=0
     )
-    batch: int = of_training("Images per step.", default=128, min=1)
-    learning_rate: float = of_training(
-        "The first learning rate; it is halved twelve times.", default=0.1
+    batch: int = _training_option("Images per step.", default=128, min=1)
+    learning_rate: float = _training_option(
+        "The initial learning rate; it is halved twelve times.", default=0.1
     )
-    weight_decay: float | None = of_training(
+    weight_decay: float | None = _training_option(
         "Weight decay.", shown="the paper's for the network, or its authors'"
     )
-    length: int = of_training("Transforms per image (RandAugment's N).", default=LENGTH)
-    magnitude: float = of_training("Their largest magnitude (RandAugment's M).", default=MAGNITUDE)
+    length: int = _training_option("Transforms per image (RandAugment's N).", default=LENGTH)
+    magnitude: float = _training_option(
+        "Their largest magnitude (RandAugment's M).", default=MAGNITUDE
+    )
 
     def plan(self) -> TrainingPlan:
-        """Return the plan, its texts read."""
+        """Return the plan, with the options parsed."""
         if self.retrain and self.validation is None:
             raise RelookError("--all goes with --validation; without it all images are used anyway")
-        read = {
-            "exclude": loading.names(self.exclude),
+        parsed = {
+            "exclude": loading.read_names(self.exclude),
             "seeds": loading.whole_numbers(self.seeds, "--seeds", "like 0,1,2"),
             "validation": _validation(self.validation),
         }
-        return TrainingPlan(**{**vars(self), **read})
+        return TrainingPlan(**{**vars(self), **parsed})
 
 
-@spelled_out
+@expand_options
 def train_command(
     *,
     training: PlanOptions,
     data: options.DataOption,
-    test: str | None = options.of_model("Labelled images to score the networks on."),
+    test: str | None = options.model_option("Labelled images to score the networks on."),
     out: Path = option(
-        "Where the weights go; rerun the same command to resume.", default=Path("runs/train")
+        "Directory for the weights; rerun the same command to resume.", default=Path("runs/train")
     ),
-    threads: int | None = options.of_speed(
-        "Threads for the network; another number gives other bytes.", min=1, shown="PyTorch's own"
+    threads: int | None = options.speed_option(
+        "Threads for the network; the exact weights depend on it.",
+        min=1,
+        shown="PyTorch's default",
     ),
-    keep_every: float = options.of_speed(
-        "Seconds between two checkpoints, at the end of an epoch.", default=SECONDS, min=0
+    keep_every: float = options.speed_option(
+        "Least number of seconds between checkpoints, which are made after an epoch.",
+        default=SECONDS,
+        min=0,
     ),
     group: options.GroupOption = None,
     shape: options.ImageOptions,
@@ -111,7 +116,7 @@ def train_command(
     device: options.DeviceOption = "cpu",
     as_json: options.JsonOption = False,
 ) -> None:
-    """Train a network, with the paper's RandAugment or without; can be interrupted."""
+    """Train a network with or without the paper's RandAugment; resumable."""
     plan = training.plan()
     network = get_network(plan.network)
     images: dict[str, Any] = {
@@ -126,7 +131,7 @@ def train_command(
     _announce(dataset, plan, network)
     with (
         resumable(
-            "Run the same command again to go on from there.",
+            "Run the same command again to resume from there.",
             kept="all up to the last checkpoint is kept",
         ),
         _bars(plan) as progress,
@@ -156,15 +161,15 @@ def _announce(dataset: Dataset, plan: TrainingPlan, network: TrainableNetwork) -
 
 @contextmanager
 def _bars(plan: TrainingPlan) -> Iterator[Progress]:
-    """Show a bar for each network: images per second, time left, epoch and loss."""
+    """Show a bar for each network: images per second, time left, epoch and smoothed loss."""
     with bars_in_turn() as bar:
-        smooth: dict[Path, float] = {}
+        losses: dict[Path, float] = {}
 
         def update(model: TrainedModel, done: int, total: int, loss: float) -> None:
-            before = smooth.get(model.path, loss)
-            smooth[model.path] = before + 0.05 * (loss - before)
+            before = losses.get(model.path, loss)
+            losses[model.path] = before + 0.05 * (loss - before)
             epoch = -(-done // model.images)
-            note = f"epoch {epoch:,} of {plan.epochs:,}, loss {smooth[model.path]:.3f}"
+            note = f"epoch {epoch:,} of {plan.epochs:,}, loss {losses[model.path]:.3f}"
             bar(model.path, f"seed {model.seed}, {model.images:,} images")(done, total, note=note)
 
         yield update
@@ -185,16 +190,15 @@ def _validation(text: str | None) -> float | None:
 
 
 def _print(models: tuple[TrainedModel, ...], plan: TrainingPlan, out: Path, as_json: bool) -> None:
-    kept = validation_spec(out) if plan.validation is not None else None
+    validation = validation_spec(out) if plan.validation is not None else None
     if as_json:
-        print_json(
-            {"out": str(out), "validation": kept, "models": [model.to_json() for model in models]}
-        )
+        content = {"validation": validation, "models": [model.to_json() for model in models]}
+        print_json({"out": str(out), **content})
         return
     console.print(_table(models))
-    if kept is not None:
+    if validation is not None:
         searched = " ".join(f"--model {shlex.quote(m.spec)}" for m in models if m.part == "split")
-        say(f"search a policy:  relook search {searched} --data {shlex.quote(kept)}")
+        say(f"search a policy:  relook search {searched} --data {shlex.quote(validation)}")
     say(f"written to {out}: " + ", ".join(model.path.name for model in models))
 
 
@@ -210,8 +214,8 @@ def _table(models: tuple[TrainedModel, ...]) -> Table:
     for model in models:
         cells = [model.path.name, f"{model.images:,}", f"{model.losses[-1]:.3f}"]
         for part in parts:
-            found = getattr(model, part)
+            scores = getattr(model, part)
             for name in METRICS:
-                cells.append("" if found is None else metric_of(name).number(found[name]))
+                cells.append("" if scores is None else metric_of(name).number(scores[name]))
         table.add_row(*map(Text, cells))
     return table

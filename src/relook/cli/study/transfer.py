@@ -1,4 +1,4 @@
-"""`relook study transfer`: policies on other models and data than they were found on."""
+"""`relook study transfer`: policies on models and data other than those they were found on."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from relook.api.recorded import next_to
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import say, typed_command
-from relook.cli.shared.inputs import UNBALANCED
-from relook.cli.shared.sources import model_of
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.inputs import BALANCE_NOTE
+from relook.cli.shared.option_groups import expand_options, option
+from relook.cli.shared.sources import load_given_model
 from relook.cli.study import shared as study
 from relook.data import Dataset
 from relook.errors import RelookError
@@ -30,56 +30,57 @@ from relook.studies.transfer import METHODS, STUDY, transfer
 from relook.studies.transfer_targets import Target, unseen_images
 
 
-@spelled_out
+@expand_options
 def transfer_command(
     *,
     policies: study.RunsAndPolicies,
-    model: list[str] | None = options.of_model(
-        "A classifier to apply the policies to, as in  relook search. Give several, each with its "
-        "policy file, in the same order; with one, or none, policy files are of other models.",
+    model: list[str] | None = options.model_option(
+        "A classifier to apply the policies to, as in  relook search. If there are several, give "
+        "a policy file for each, in the same order; with one model, or none, policy files belong "
+        "to other models.",
         "--model",
         "-m",
     ),
-    data: list[str] | None = options.of_model(
-        "Labelled images: one set for all, or one for each run and model, in order.",
+    data: list[str] | None = options.model_option(
+        "Labelled images: one set for all, or one per run and model, in order.",
         "--data",
         "-d",
         shown="those of the runs",
     ),
-    name: list[str] | None = options.of_model(
-        "What tables call the runs and models, in order.", shown="from their files"
+    name: list[str] | None = options.model_option(
+        "Names of the runs and models in tables, in order.", shown="from their files"
     ),
     budgets: study.BudgetsOption = "5,10,20",
     methods: study.MethodsOption = ",".join(METHODS),
     runs: options.RunsOption = 1,
-    recipe: str | None = option("Where the random crops come from; the policies' own by default."),
+    recipe: str | None = option("Recipe of the random crops; by default that of the policies."),
     out: Path = option(
-        "Where transfer.json, figures and predictions go.",
+        "Directory for transfer.json, figures and predictions.",
         default=Path("runs/transfer"),
-        panel=study.FILES,
+        panel=options.RESULTS,
     ),
     results: study.ResultOptions,
     reading: options.InputOptions,
     work: study.WorkOptions,
 ) -> None:
-    """Apply policies to other models and data than they were found on.
+    """Apply policies to models and data other than those they were found on.
 
     A small network's policy on a large one:  relook study transfer runs/small --model LARGE
     """
-    asked, chosen = loading.read_budgets(budgets), loading.names(methods)
-    wanted, foreign = wanted_targets(
+    sizes, baselines = loading.read_budgets(budgets), loading.read_names(methods)
+    specs, foreign = target_specs(
         policies.runs, model or [], policies.policies, data or [], name or [], reading.given()
     )
-    targets, read, prior, sources = read_transfer(
-        wanted, foreign, recipe, reading.device, reading.reading.full_size, next_to(out)
+    targets, loaded, prior, sources = read_transfer(
+        specs, foreign, recipe, reading.device, reading.reading.full_size, next_to(out)
     )
-    with work.within(out) as bar:
+    with work.in_directory(out) as bar:
         found = transfer(
             targets,
-            read,
+            loaded,
             recipe=prior,
-            budgets=asked,
-            methods=chosen,
+            budgets=sizes,
+            methods=baselines,
             seed=work.seed,
             runs=runs,
             store_path=out / "predictions",
@@ -88,17 +89,17 @@ def transfer_command(
             record={"command": typed_command(), **sources},
         )
     most = found.settings["budgets"][-1]
-    if most < max(asked):
+    if most < max(sizes):
         say(f"compared with at most {most} views: the shortest policy has no more distinct ones")
     results.show(STUDY, found, out)
 
 
-_OF_DATA = ("data", "group", "skip_bad", "classes", "cache")
+_DATA_OPTIONS = ("data", "group", "skip_bad", "classes", "cache")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A target as it is asked for: options of its model and data, and its policy, if it has one."""
+class TargetSpec:
+    """A target before loading: options of its model and data, and its own policy, if any."""
 
     name: str
     given: Mapping[str, Any]
@@ -106,97 +107,105 @@ class Wanted:
 
 
 def read_transfer(
-    wanted: Sequence[Wanted],
+    specs: Sequence[TargetSpec],
     foreign: Mapping[str, Path],
     recipe: str | None,
     device: str,
     full_size: str,
     overflow: Path,
 ) -> tuple[list[Target], dict[str, Policy], Recipe | None, dict[str, Any]]:
-    """Load models and images that no policy's search saw, policies, recipe; and the sources."""
-    paths = {one.name: one.policy for one in wanted if one.policy is not None} | dict(foreign)
+    """Load models, images that no search saw, policies and recipe; also return their sources."""
+    paths = {one.name: one.policy for one in specs if one.policy is not None} | dict(foreign)
     policies = {name: Policy.load(path) for name, path in paths.items()}
-    records = {name: loading.search_of(path) for name, path in paths.items()}
+    records = {name: loading.load_search_record(path) for name, path in paths.items()}
     targets: list[Target] = []
-    read: dict[str, tuple[Dataset, NDArray[np.int64]]] = {}
-    for one in wanted:
-        predictor = model_of(one.given, device)
+    unseen: dict[str, tuple[Dataset, NDArray[np.int64]]] = {}
+    for one in specs:
+        predictor = load_given_model(one.given, device)
         near = one.policy or next(iter(paths.values()))
-        full = loading.kept_as_searched(full_size, one.given["data"], near, policies.values())
+        full = loading.reads_full_size(full_size, one.given["data"], near, policies.values())
         given = {**one.given, "full_size": full}
-        how = loading.images_of(given)
+        keywords = loading.image_options(given)
         searched = None if one.policy is None else policies[one.name].preparation
-        key = repr((given["data"], given.get("group"), how, input_of(predictor), searched))
-        if key not in read:
+        key = repr((given["data"], given.get("group"), keywords, input_of(predictor), searched))
+        if key not in unseen:
             dataset = loading.read_data(
-                *(given["data"], given.get("group")),
+                given["data"],
+                given.get("group"),
                 model=predictor,
                 overflow=overflow,
                 searched=searched,
-                **how,
+                **keywords,
             )
             _check_channels(one.name, dataset, records)
             places = unseen_images(dataset, list(paths.values()))
-            kept, images = len(places), len(dataset)
-            part = f"{kept:,} of its {images:,} images, those that no policy was searched on"
-            say(f"{dataset.name}: {f'all {kept:,} images' if kept == images else part}")
-            read[key] = dataset.subset(places), places
-        dataset, places = read[key]
+            part = f"all {len(dataset):,} images"
+            if len(places) < len(dataset):
+                part = f"{len(places):,} of its {len(dataset):,} images, those that no policy was "
+                part += "searched on"
+            say(f"{dataset.name}: {part}")
+            unseen[key] = dataset.subset(places), places
+        dataset, places = unseen[key]
         own = None if one.policy is None else one.name
         targets.append(Target(one.name, predictor, dataset, own, places))
     _check_owners(targets, records)
     if any(map(was_balanced, records.values())):
-        say(UNBALANCED)
-    found = next((record for record in records.values() if record is not None), None)
+        say(BALANCE_NOTE)
+    search = next((record for record in records.values() if record is not None), None)
     prior = get_recipe(recipe) if recipe is not None else None
-    if prior is None and found is not None:
-        prior = recorded_recipe(found)
-    models = {one.name: " + ".join(loading.as_list(one.given["model"])) for one in wanted}
-    specs = {one.name: {"model": models[one.name], "data": one.given["data"]} for one in wanted}
+    if prior is None and search is not None:
+        prior = recorded_recipe(search)
+    sources = {
+        one.name: {
+            "model": " + ".join(loading.as_list(one.given["model"])),
+            "data": one.given["data"],
+        }
+        for one in specs
+    }
     files = {name: str(path) for name, path in paths.items()}
-    return targets, policies, prior, {"specs": specs, "policy_files": files}
+    return targets, policies, prior, {"specs": sources, "policy_files": files}
 
 
-def wanted_targets(
+def target_specs(
     runs: Sequence[Path],
     models: Sequence[str],
     policies: Sequence[Path],
     data: Sequence[str],
     names: Sequence[str],
     given: Mapping[str, Any],
-) -> tuple[list[Wanted], dict[str, Path]]:
-    """Say which policy belongs to which model and images, and which are of other models."""
-    several = len(runs) + len(models)
+) -> tuple[list[TargetSpec], dict[str, Path]]:
+    """Return the targets, each with its model, images and own policy, and all other policies."""
+    number = len(runs) + len(models)
     _check_counts(len(runs), len(models), len(policies))
-    for name, got, once in (("--data", data, True), ("--name", names, False)):
-        if got and len(got) != several and not (once and len(got) == 1):
+    for flag, values, once in (("--data", data, True), ("--name", names, False)):
+        if values and len(values) != number and not (once and len(values) == 1):
             raise RelookError(
-                f"expected {name} {'once or ' if once else ''}{several} times, one per run and "
-                f"model, in order; got {len(got)}"
+                f"expected {flag} {'once or ' if once else ''}{number} times, one per run and "
+                f"model, in order; got {len(values)}"
             )
     paired = len(models) > 1 and bool(policies)
     files = [one / "policy.json" if one.is_dir() else one for one in policies]
-    givens = [_of_run(run, given) for run in runs]
-    shared = {name: value for name, value in (givens or [{}])[0].items() if name in _OF_DATA}
-    givens += [{**shared, **given, "model": spec} for spec in models]
-    chosen = list(data) * several if len(data) == 1 else list(data)
+    origins = [_run_options(run, given) for run in runs]
+    shared = {name: value for name, value in (origins or [{}])[0].items() if name in _DATA_OPTIONS}
+    origins += [{**shared, **given, "model": spec} for spec in models]
+    chosen = list(data) * number if len(data) == 1 else list(data)
     if chosen:
-        givens = [{**one, "data": spec} for one, spec in zip(givens, chosen, strict=True)]
-    if any("data" not in one for one in givens):
+        origins = [{**one, "data": spec} for one, spec in zip(origins, chosen, strict=True)]
+    if any("data" not in one for one in origins):
         raise RelookError("expected --data: labelled images to score on, got none")
     titles = list(names) or [run.resolve().name for run in runs] + [_short(m) for m in models]
     own = [run / "policy.json" for run in runs] + (files if paired else [None] * len(models))
     used = _all_distinct(titles)
-    wanted = [Wanted(*one) for one in zip(used, givens, own, strict=True)]
+    specs = [TargetSpec(*one) for one in zip(used, origins, own, strict=True)]
     foreign: dict[str, Path] = {}
     for file in [] if paired else files:
         title = file.resolve().parent.name if file.name == "policy.json" else file.stem
         foreign[_distinct(title, [*used, *foreign])] = file
-    return wanted, foreign
+    return specs, foreign
 
 
 def model_names(specs: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return what tables call the models: the names given, or those of their files."""
+    """Return the models' names in tables: those given, or else from their files."""
     if names and len(names) != len(specs):
         raise RelookError(f"expected --name {len(specs)} times, one per model, got {len(names)}")
     return _all_distinct(names or [_short(spec) for spec in specs])
@@ -205,7 +214,7 @@ def model_names(specs: Sequence[str], names: Sequence[str]) -> list[str]:
 def _check_counts(runs: int, models: int, policies: int) -> None:
     if not runs and not (models and policies):
         raise RelookError(
-            "expected RUN, or --model and a policy file; a policy of one model on another is  "
+            "expected RUN, or --model and a policy file; to apply one model's policy to another:  "
             "relook study transfer runs/small --model timm:large@FILE"
         )
     if models > 1 and policies and policies != models:
@@ -215,8 +224,8 @@ def _check_counts(runs: int, models: int, policies: int) -> None:
         )
 
 
-def _of_run(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a search was given as model and data, and its test images, if it had some."""
+def _run_options(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a search on model and data, with its test set, if any, as data."""
     origin = dict(load_run(run).origin)
     if "model" not in origin or "data" not in origin:
         raise RelookError(
@@ -224,12 +233,12 @@ def _of_run(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         )
     if "test" in origin:
         origin["data"] = origin.pop("test")
-        origin["group"] = loading.group_of_test(origin.get("group"))
-    return {**origin, **{name: given[name] for name in ("cache",) if name in given}}
+        origin["group"] = loading.groups_for_test(origin.get("group"))
+    return origin | ({"cache": given["cache"]} if "cache" in given else {})
 
 
 def _check_channels(target: str, dataset: Dataset, records: Mapping[str, RunRecord | None]) -> None:
-    """Refuse a policy that was searched on images with another number of channels."""
+    """Raise if a policy was searched on images with another number of channels."""
     here = dataset.images.shape[1]
     for name, record in records.items():
         shape = None if record is None else record.data.get("shape")
@@ -242,7 +251,7 @@ def _check_channels(target: str, dataset: Dataset, records: Mapping[str, RunReco
 
 
 def _check_owners(targets: Sequence[Target], records: Mapping[str, RunRecord | None]) -> None:
-    """Refuse policies in another order than their models, where their searches show it."""
+    """Raise if records show that the policies are in another order than their models."""
     owners = {target.predictor.fingerprint: target.name for target in targets}
     for target in targets:
         record = records.get(target.own or "")
@@ -256,7 +265,7 @@ def _check_owners(targets: Sequence[Target], records: Mapping[str, RunRecord | N
 
 
 def _short(spec: str) -> str:
-    """Return what a model spec is called: its file's or its last part's name."""
+    """Return a short name for a model spec: that of its file or of its last part."""
     last = re.split("[@:]", spec)[-1]
     return Path(last).stem or spec
 
@@ -269,6 +278,6 @@ def _all_distinct(names: Sequence[str]) -> list[str]:
 
 
 def _distinct(name: str, used: Collection[str]) -> str:
-    """Return the name with a number where it is taken."""
+    """Return the name, with a number added if it is already used."""
     numbered = (f"{name} {number}" for number in count(2))
     return next(one for one in chain([name], numbered) if one not in used)

@@ -176,7 +176,9 @@ def _blocks(
     wanted = [place for part in ranges for place in part if place not in known]
     with quiet_pillow():
         decode = partial(_decode, full_levels if full else to_array, plan)
-        results = map_in_threads(lambda i: decode(root / names[i]), wanted, _NO_PROGRESS, "decoding")
+        results = map_in_threads(
+            lambda i: decode(root / names[i]), wanted, _NO_PROGRESS, "decoding"
+        )
         for part in ranges:
             levels, faults = {}, {}
             for place in part:

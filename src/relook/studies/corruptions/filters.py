@@ -38,7 +38,7 @@ def convolve(image: FloatArray, kernel: FloatArray) -> FloatArray:
 def smear(image: FloatArray, radius: float, sigma: float, degrees: float) -> FloatArray:
     """Blur along a line, as a moving camera does: half a Gaussian over 2·radius + 1 pixels.
 
-    Pixels are taken whole; the border's pixels go on outside of it.
+    Positions are rounded to whole pixels; the border's pixels are repeated outside of it.
     """
     taps = np.arange(1 + min(2 * int(np.ceil(radius)), int(np.ceil(_REACH * sigma))))
     weights = np.exp(-(taps**2) / (2 * sigma**2))
@@ -55,7 +55,7 @@ def smear(image: FloatArray, radius: float, sigma: float, degrees: float) -> Flo
 
 
 def zoomed(image: FloatArray, factor: float) -> FloatArray:
-    """Enlarge about the centre, keeping the size; between pixels the value is linear."""
+    """Enlarge about the centre by linear interpolation, keeping the size."""
     rows, columns = (_zooming(side, factor) for side in image.shape[-2:])
     return np.asarray(rows @ image @ columns.T)
 

@@ -1,7 +1,7 @@
 """The fifteen corruptions of one image: noise, blur, weather and digital ones.
 
-Each is `kernel(image, parameters, draws)` and gives levels from 0 to 255, not yet whole. Frost, fog
-and snow are made from random fields; no photographs are used.
+Each is `kernel(image, parameters, draws)` and returns levels from 0 to 255, not yet rounded. Frost,
+fog and snow are made from random fields; no photographs are used.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Levels = NDArray[np.uint8]
 """One image, uint8 `[c, h, w]`."""
 
 Parameters = tuple[float, ...]
-"""What a kernel does at one severity."""
+"""The parameters of a kernel at one severity."""
 
-_PURPOSE_BITS = 26  # counters that one field may take: 4 numbers each, 268 million pixels
+_PURPOSE_BITS = 26  # counters for one field, of 4 numbers each: 268 million pixels
 _SEVERITIES = 8
 _SMALL_DISC = 8
 _LUMA = (0.299, 0.587, 0.114)
 _ICE = (0.9, 1.02, 1.08)
 _DIRECTIONS = 6
-_PLASMA, _CRYSTALS, _PANE = 0, 1, 2  # what numbers are drawn for
+_PLASMA, _CRYSTALS, _PANE = 0, 1, 2  # purposes of draws
 _BRIGHTNESS_OF_ICE = (0.33, 0.84)
 _CONTRAST_OF_ICE = 0.09
 _TRUNCATE = 3.0
@@ -40,7 +40,7 @@ _TRUNCATE = 3.0
 
 @dataclass(frozen=True)
 class Draws:
-    """The numbers that one image gets under one corruption at one severity.
+    """The random numbers of one image under one corruption at one severity.
 
     `purpose` distinguishes the fields of one corruption.
     """
@@ -51,7 +51,7 @@ class Draws:
     severity: int
 
     def uniform(self, purpose: int, *shape: int) -> FloatArray:
-        """Return numbers in (0, 1), of 32 bits; without a shape a single one `[]`."""
+        """Return numbers of 32 bits in (0, 1); without a shape, a single one `[]`."""
         count = int(np.prod(shape, dtype=np.int64))
         counter = np.empty((-(-count // 4), 4), dtype=np.uint64)
         counter[:, 0] = self.image
@@ -72,17 +72,17 @@ class Draws:
 
 
 def gaussian_noise(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Add normal noise; the parameter is its standard deviation, white is 1."""
+    """Add normal noise; the parameter is its standard deviation, where white is 1."""
     (deviation,) = parameters
     return np.asarray(image + 255 * deviation * draws.normal(0, *image.shape))
 
 
 def shot_noise(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Count photons: Poisson numbers; the parameter is how many make white, on average."""
+    """Count photons (Poisson numbers); the parameter is the mean count of white."""
     (white,) = parameters
     table, width = _poisson(white)
     levels = image.astype(np.float64)
-    # One sorted list holds the distribution of every level, raised by the level.
+    # The table is sorted, as each level's distribution function is offset by the level.
     place = np.searchsorted(table, levels + draws.uniform(0, *image.shape))
     return np.asarray((place - image.astype(np.int64) * width) * (255 / white))
 
@@ -90,8 +90,8 @@ def shot_noise(image: Levels, parameters: Parameters, draws: Draws) -> FloatArra
 def impulse_noise(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
     """Make a share of the values black or white, with even odds."""
     (share,) = parameters
-    lot = draws.uniform(0, *image.shape)
-    return np.where(lot < share, np.where(lot < share / 2, 0.0, 255.0), image)
+    draw = draws.uniform(0, *image.shape)
+    return np.where(draw < share, np.where(draw < share / 2, 0.0, 255.0), image)
 
 
 @lru_cache(maxsize=16)
@@ -121,29 +121,29 @@ def disc(radius: float, softening: float) -> FloatArray:
 
 
 def glass_blur(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Blur, let each pixel show one nearby, drawn at random, and blur again.
+    """Blur, replace each pixel by a random one nearby, and blur again.
 
-    The parameters are the blur's sigma, how far away, and how many times.
+    The parameters are the blur's sigma, the largest distance, and the number of replacements.
     """
     sigma, reach, times = parameters
     reach = max(1, round(reach))
     height, width = image.shape[-2:]
     y, x = np.mgrid[:height, :width]
-    seen = smooth(image.astype(np.float64), sigma)
+    shuffled = smooth(image.astype(np.float64), sigma)
     for turn in range(max(1, round(times))):
         dy, dx = np.floor(2 * reach * draws.uniform(turn, 2, height, width)).astype(int) - reach
-        seen = seen[:, np.clip(y + dy, 0, height - 1), np.clip(x + dx, 0, width - 1)]
-    return smooth(seen, sigma)
+        shuffled = shuffled[:, np.clip(y + dy, 0, height - 1), np.clip(x + dx, 0, width - 1)]
+    return smooth(shuffled, sigma)
 
 
 def motion_blur(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Smear along a line within 45° of the horizontal; radius and sigma."""
+    """Smear along a line within 45° of the horizontal; the parameters are radius and sigma."""
     radius, sigma = parameters
     return smear(image.astype(np.float64), radius, sigma, draws.between(0, -45, 45))
 
 
 def zoom_blur(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Average the image and enlargements of it, up to a factor, in steps."""
+    """Average the image and its enlargements; the parameters are the largest factor and step."""
     largest, step = parameters
     factors = np.linspace(1, largest, 1 + round((largest - 1) / step))
     levels = image.astype(np.float64)
@@ -152,11 +152,11 @@ def zoom_blur(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray
 
 
 def snow(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Let flakes fall, and whiten what is behind them.
+    """Add falling flakes, and whiten the image behind them.
 
-    The parameters: mean and deviation of the noise that flakes are made from, their size, the
-    threshold above which there is a flake, radius and sigma of their fall, and how much of
-    the image stays as it is.
+    The parameters are mean and deviation of the noise that flakes are made from, their size, the
+    threshold above which there is a flake, radius and sigma of their fall, and the weight of the
+    original image.
     """
     mean, deviation, size, threshold, radius, sigma, kept = parameters
     noise = mean + deviation * draws.normal(0, *image.shape[-2:])
@@ -170,7 +170,7 @@ def snow(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
 
 
 def frost(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Lay a pane of frost over the image: its share and that of the frost."""
+    """Blend the image with a pane of frost; the parameters are the weights of both."""
     kept, strength = parameters
     channels, height, width = image.shape
     ice = ice_crystals(height, width, draws)
@@ -179,7 +179,7 @@ def frost(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
 
 
 def fog(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Add a cloud of a density, whose details fade by a factor from one scale to the next."""
+    """Add a cloud; the parameters are its density and the decay of details from scale to scale."""
     density, decay = parameters
     levels = image / 255
     brightest = levels.max()
@@ -189,7 +189,7 @@ def fog(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
 
 
 def brightness(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Raise the value (the largest channel) by an amount; hue and saturation stay."""
+    """Raise the value (the largest channel) by an amount; hue and saturation do not change."""
     (amount,) = parameters
     value = image.max(axis=0) / 255
     raised = np.minimum(value + amount, 1.0)
@@ -198,10 +198,10 @@ def brightness(image: Levels, parameters: Parameters, draws: Draws) -> FloatArra
 
 
 def plasma(height: int, width: int, decay: float, draws: Draws) -> FloatArray:
-    """Return a cloud `[h, w]` from 0 to 1: noise on ever finer grids, ever weaker.
+    """Return a cloud `[h, w]` from 0 to 1: a sum of noise on finer and finer grids.
 
-    As in the midpoint displacement of the published sets, a grid of half the mesh gets
-    noise that is weaker by decay².
+    As in the midpoint displacement of the published sets, halving the mesh divides the strength
+    of the noise by decay².
     """
     octaves = (max(height, width) - 1).bit_length()
     numbers = 2 * draws.uniform(_PLASMA, 4 ** (octaves + 1) // 3 - 1) - 1  # 4 + 16 + 64 + …
@@ -216,16 +216,16 @@ def plasma(height: int, width: int, decay: float, draws: Draws) -> FloatArray:
 
 
 def ice_crystals(height: int, width: int, draws: Draws) -> FloatArray:
-    """Return a pane of frost `[h, w]` from 0 to 1: a film of ice, and needles on it.
+    """Return a pane of frost `[h, w]` from 0 to 1: a film of ice with needles on it.
 
-    Panes differ in brightness, and each in itself by about as much as the photographs of
-    the published sets do.
+    The brightness varies between panes and within a pane about as much as in the photographs of
+    the published sets.
     """
     film = plasma(height, width, 1.5, draws)
     length = max(3.0, min(height, width) / 8)
-    lots, grain = draws.uniform(_CRYSTALS, 2, height, width)
+    positions, grain = draws.uniform(_CRYSTALS, 2, height, width)
     turn, level = draws.uniform(_PANE, 2)
-    seeds = np.where(lots < 0.3 / length**1.5, 1.0, 0.0)
+    seeds = np.where(positions < 0.3 / length**1.5, 1.0, 0.0)
     needles = [
         smear(seeds, length, length / 2, 360 / _DIRECTIONS * (turn + way))
         for way in range(_DIRECTIONS)
@@ -264,10 +264,10 @@ def contrast(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
 
 
 def elastic_transform(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Shift three points at random, the image with them, and ripple it.
+    """Apply a random affine map, by shifting three points, and random ripples.
 
-    The parameters, as shares of the shorter side: the ripples' strength and their
-    smoothness, and how far a point is shifted at most.
+    The parameters, as shares of the shorter side, are the strength of the ripples, their
+    smoothness, and the largest shift of a point.
     """
     height, width = image.shape[-2:]
     y, x = np.mgrid[:height, :width].astype(np.float64)
@@ -285,7 +285,7 @@ def ripples(height: int, width: int, parameters: Parameters, draws: Draws) -> Fl
 
 
 def pixelate(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Shrink by averaging boxes to a share of the side, and enlarge back."""
+    """Shrink to a share of the side by averaging boxes, and enlarge again."""
     (share,) = parameters
     height, width = image.shape[-2:]
     small = max(1, int(width * share)), max(1, int(height * share))
@@ -294,7 +294,7 @@ def pixelate(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
 
 
 def jpeg_compression(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
-    """Write the image as JPEG of a quality, and read it back."""
+    """Write the image as JPEG and read it back; the parameter is the quality."""
     (quality,) = parameters
     file = io.BytesIO()
     _picture(image).save(file, "JPEG", quality=round(quality))
@@ -305,7 +305,7 @@ def jpeg_compression(image: Levels, parameters: Parameters, draws: Draws) -> Flo
 def _affine(
     height: int, width: int, share: float, draws: Draws, y: FloatArray, x: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return where places come from when three points of the image have moved."""
+    """Return the source positions `(y, x)` when three points of the image have moved."""
     side = min(height, width)
     third = side / 3
     corners = np.array([[1, 1], [1, -1], [-1, -1]]) * third

@@ -1,11 +1,11 @@
-"""The one table of corruptions, each with its five severities at two image sizes, and its use.
+"""The table of corruptions, each with its five severities at two image sizes, and its use.
 
-The parameters are facts of the published sets (Hendrycks and Dietterich, "Benchmarking neural
+The parameters are those of the published sets (Hendrycks and Dietterich, "Benchmarking neural
 network robustness to common corruptions and perturbations", ICLR 2019; values from
-github.com/hendrycks/robustness): those of CIFAR-10-C for a side of 32 pixels and those of
-ImageNet-C for 224. Between the two, as the side grows by equal factors, lengths in pixels change by
-equal steps and all else by equal factors; outside, lengths grow and shrink with the side, and all
-else stays.
+github.com/hendrycks/robustness): CIFAR-10-C's for a side of 32 pixels and ImageNet-C's for 224.
+Between these, parameters are interpolated on a logarithmic scale of the side: lengths in pixels
+linearly, all others geometrically. Outside, lengths scale with the side, and all others are
+constant.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages
 
 SMALL, LARGE = 32, 224
-"""The sides, in pixels, that the published parameters are for."""
+"""The sides, in pixels, of the published parameters."""
 
 Kernel = Callable[[Levels, Parameters, Draws], FloatArray]
 Five = tuple[Parameters, ...]
 
-# A value on the edge between two levels, reached by sums in another order, must not fall the
-# other way.
+# Added before rounding, so that a value halfway between two levels rounds the same way whatever the
+# order of its sums.
 _TIE = 1e-6
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """One row: `kernel(image, parameters, draws)` on uint8 `[c, h, w]` gives levels 0 … 255.
+    """One row: `kernel(image, parameters, draws)` on uint8 `[c, h, w]` returns levels 0 … 255.
 
     `small` and `large` are the parameters of the five severities for sides of 32 and 224;
-    `lengths` says which of them are lengths in pixels.
+    `lengths` are the positions of those that are lengths in pixels.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Corruption:
 
     @property
     def number(self) -> int:
-        """Its place among all corruptions, which names its random numbers."""
+        """Its position among all corruptions, which selects its random numbers."""
         return list(FAMILIES).index(self.name)
 
     def parameters(self, severity: int, side: int) -> Parameters:
@@ -77,7 +77,7 @@ class Corruption:
 
 
 def _between(small: float, large: float, share: float, length: bool) -> float:
-    """Go from one value to the other by steps if it is a length, or 0; else by factors."""
+    """Interpolate linearly if the value is a length, or 0; else geometrically."""
     if small > 0 and large > 0 and not length:
         return float(small ** (1 - share) * large**share)
     return small + share * (large - small)
@@ -162,9 +162,9 @@ def corrupt_images(
 ) -> Tensor:
     """Return uint8 images `[n, c, h, w]` under a corruption of CORRUPTIONS at severity 1 … 5.
 
-    `indices` are the images' places in their data set (default 0 … n − 1), and it is as strong as
-    for images of `side` pixels (default: their shorter side). A result is a function of its image,
-    the seed, its index, the corruption and the severity alone.
+    `indices` are the images' places in their data set (default 0 … n − 1). The strength is that for
+    images of `side` pixels (default: their shorter side). A result depends only on its image, the
+    seed, its index, the corruption and the severity.
     """
     check_images(images)
     (name,), (level,) = check_corruptions([corruption]), check_severities([severity])
@@ -187,8 +187,8 @@ def resized_photos(photos: FullImages) -> FullImages:
     """Return whole photos at the size that their plain views are cut from."""
     pictures = [resized(photos.picture(place), photos.plan) for place in range(len(photos))]
     channels = photos.plan.channels
-    return _known(
-        [np.asarray(one).reshape(one.height, one.width, channels) for one in pictures], photos
+    return _photos_like(
+        photos, [np.asarray(one).reshape(one.height, one.width, channels) for one in pictures]
     )
 
 
@@ -200,17 +200,18 @@ def corrupt_photos(
     seed: int,
     indices: NDArray[np.integer[Any]],
 ) -> FullImages:
-    """Return photos under a corruption that is as strong as for images of the input's size."""
+    """Return photos under a corruption as strong as for images of the model's input size."""
     side = min(photos.plan.size)
-    made = []
+    corrupted = []
     for number, place in enumerate(indices):
         image = torch.from_numpy(photos.levels(number)).permute(2, 0, 1)[None]
-        found = corrupt_images(image, corruption, severity, seed=seed, indices=[place], side=side)
-        made.append(found[0].permute(1, 2, 0).numpy())
-    return _known(made, photos)
+        result = corrupt_images(image, corruption, severity, seed=seed, indices=[place], side=side)
+        corrupted.append(result[0].permute(1, 2, 0).numpy())
+    return _photos_like(photos, corrupted)
 
 
-def _known(images: Sequence[Levels], like: FullImages) -> FullImages:
+def _photos_like(like: FullImages, images: Sequence[Levels]) -> FullImages:
+    """Return images with the plan of other photos, and fingerprints of their contents."""
     fingerprints = np.array([fingerprint(levels) for levels in images])
     return replace(FullImages.of(images, like.plan), fingerprints=fingerprints)
 

@@ -1,4 +1,4 @@
-"""Corrupted data sets on disk, in the published layouts: whole files, resumable."""
+"""Write corrupted data sets in the published layouts, file by file, resumably."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from relook.numerics.randomness import check_seed
 from relook.studies.corruptions.table import corrupt_images
 
 _JPEG_QUALITY = 85  # ImageNet-C's
-_PART = 256  # images that are corrupted between two reports
+_PART = 256  # images to corrupt between two reports of progress
 
 
 def write_arrays(
@@ -46,7 +46,7 @@ def write_arrays(
 ) -> list[Path]:
     """Write CIFAR-10-C's layout: `NAME.npy` `[severity · n, h, w, c]` each, and labels.npy.
 
-    What is there already, of the same data, seed and severities, stays; returns the files.
+    Existing files of the same data, seed and severities are kept; returns all files.
     """
     names, levels = check_corruptions(corruptions), check_severities(severities)
     clean = dataset.plain
@@ -76,8 +76,8 @@ def write_folders(
 ) -> list[Path]:
     """Write ImageNet-C's layout: `NAME/SEVERITY/CLASS/FILE`, as PNG or as JPEG of quality 85.
 
-    The data set's column `path` says class and file. What is there already stays; returns the
-    folders of the corruptions.
+    The data set's column `path` names class and file. Existing files are kept; returns the folders
+    of the corruptions.
     """
     if "path" not in dataset.columns:
         raise RelookError(f"expected images from folder:DIR for folders, got {dataset.name}")
@@ -102,7 +102,7 @@ def write_npz(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> None:
-    """Write the images under one corruption at one severity as an archive for `npz:FILE`."""
+    """Write the images under one corruption at one severity as a file for `npz:FILE`."""
     (name,), (level,) = check_corruptions([corruption]), check_severities([severity])
     images = _corrupted(
         dataset.plain, name, level, check_seed(seed), ProgressCount(len(dataset), progress)
@@ -124,7 +124,7 @@ def _begin(
     kind: str,
     names: NDArray[np.str_],
 ) -> None:
-    """Refuse a folder that holds other corruptions; say what this one holds, made of what."""
+    """Write the record of a folder and its sources; raises if it holds other corruptions."""
     record = CorruptionsRecord(
         dataset.fingerprint, len(dataset), severities, check_seed(seed), kind
     )
@@ -140,8 +140,9 @@ def _corrupted(
     for begin in range(0, len(clean), _PART):
         part = slice(begin, begin + _PART)
         places = np.arange(len(clean))[part]
-        made: Tensor = corrupt_images(clean[part], name, severity, seed=seed, indices=places)
-        corrupted[part] = made.numpy()
+        corrupted[part] = corrupt_images(
+            clean[part], name, severity, seed=seed, indices=places
+        ).numpy()
         done.add(len(places))
     return corrupted
 
@@ -154,27 +155,29 @@ def _write_folder(
     for place, file in enumerate(files):
         path = folder / file
         if not path.is_file():
-            made = corrupt_images(clean[place : place + 1], name, level, seed=seed, indices=[place])
-            write_bytes_atomic(path, _encoded(made[0].numpy(), path.suffix))
+            image = clean[place : place + 1]
+            corrupted = corrupt_images(image, name, level, seed=seed, indices=[place])
+            write_bytes_atomic(path, _encode(corrupted[0].numpy(), path.suffix))
         done.add(1)
 
 
 def _files(dataset: Dataset, suffix: str) -> list[Path]:
-    """Return where each image goes, in its class; two names that only end differently raise."""
+    """Return each image's path within its class; raises if two differ only in their ending."""
     files = [Path(str(path)).with_suffix(suffix) for path in dataset.columns["path"]]
-    seen: dict[Path, int] = {}
-    for place, file in enumerate(files):
+    seen: set[Path] = set()
+    for file in files:
         if file.is_absolute() or ".." in file.parts:
             raise RelookError(f"{dataset.name}: expected paths inside of it, got {file}")
-        if seen.setdefault(file, place) != place:
+        if file in seen:
             raise RelookError(
                 f"{dataset.name}: expected names that differ before their ending, got two for "
                 f"{file.with_suffix('')}: rename one"
             )
+        seen.add(file)
     return files
 
 
-def _encoded(levels: NDArray[np.uint8], suffix: str) -> bytes:
+def _encode(levels: NDArray[np.uint8], suffix: str) -> bytes:
     picture = Image.fromarray(levels[0] if len(levels) == 1 else levels.transpose(1, 2, 0).copy())
     file = io.BytesIO()
     if suffix == ".jpg":

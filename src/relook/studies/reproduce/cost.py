@@ -1,4 +1,4 @@
-"""What a study will cost: model passes job by job, and a guess at the time."""
+"""The cost of a study: model passes job by job, and an estimate of the time."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from relook.studies.reproduce.settings import (
 )
 from relook.studies.training.networks import get_network
 
-STEP = 3
-"""A step of training costs about as much as this many passes: forward, and twice back."""
+PASSES_PER_STEP = 3
+"""A training step costs about as much as this many passes: one forward, two for backward."""
 
-_TRIED = 32  # images of the passes that are timed
-_VIEWS = 12
+_TIMED_IMAGES = 32
+_TIMED_VIEWS = 12
 
 
 def pool_size(study: StudyFile) -> int:
-    """Return how many candidates a search of the study has."""
+    """Return the number of candidates of a search."""
     settings = search_settings(study)
     if settings.pool_size is not None:
         return settings.pool_size
@@ -43,15 +43,18 @@ def pool_size(study: StudyFile) -> int:
 
 
 def passes_of(job: Job, study: StudyFile) -> int | None:
-    """Return the model passes of a job, at most; None where images are not counted in the file.
+    """Return the largest number of model passes of a job; None if the file lacks image counts.
 
-    A training's count as three, for the steps back.
+    A training step counts as `PASSES_PER_STEP`.
     """
     if job.part == "train":
         data = study.data[job.entry.data]
-        images, kept = data.train_images, data.validation
-        seen = images if images is None or kept is None else 2 * images - kept
-        return None if seen is None else STEP * study.train.epochs * seen
+        if data.train_images is None:
+            return None
+        images = data.train_images
+        if data.validation is not None:  # two trainings: without these images, and with all
+            images = 2 * images - data.validation
+        return PASSES_PER_STEP * study.train.epochs * images
     total = 0
     for entry in job.entries:
         counts = _counts(study.data[entry.data], study.search.cross_fit)
@@ -62,7 +65,7 @@ def passes_of(job: Job, study: StudyFile) -> int | None:
 
 
 def _counts(data: StudyData, cross_fit: bool) -> tuple[int, int] | None:
-    """Return how many images are searched with and scored on, if the file says."""
+    """Return the numbers of images to search on and to score on, if the file has them."""
     test = data.test_images
     if test is None:
         return None
@@ -77,7 +80,7 @@ def _counts(data: StudyData, cross_fit: bool) -> tuple[int, int] | None:
 
 
 def _passes(job: Job, study: StudyFile, search: int, score: int) -> int:
-    """Return the passes for one of a job's entries, with its images to search with and to score."""
+    """Return the passes for one entry of a job, given its numbers of images for each use."""
     match job.part:
         case "search":
             return pool_size(study) * search + (2 * study.search.length + 1) * score
@@ -98,9 +101,9 @@ def _passes(job: Job, study: StudyFile, search: int, score: int) -> int:
             return _views(study, study.transfer, policies) * score
         case "ensembles":
             predicted = sum(bool(job.needs_of("search", entry)) for entry in job.entries)
-            alone = 1 - predicted / len(job.entries)  # the others' pools are there already
+            unpredicted = 1 - predicted / len(job.entries)  # the share of pools without a search
             held_out = _views(study, study.ensembles, 3) * score
-            return round(alone * pool_size(study) * search) + held_out
+            return round(unpredicted * pool_size(study) * search) + held_out
     return _views(study, study.compare) * score
 
 
@@ -109,7 +112,7 @@ def _views(
     part: ComparePart | RobustnessPart | TransferPart | EnsemblesPart,
     policies: int = 1,
 ) -> int:
-    """Return how many views of an image a comparison predicts: the plain one, methods, policies."""
+    """Return the views per image of a comparison: plain image, methods and policies."""
     most, total = max(part.budgets), 1
     for method in {*part.methods} - {"plain"}:
         total += BASELINES[method].budget or most * part.runs
@@ -120,45 +123,45 @@ def _views(
 def estimated_seconds(
     study: StudyFile, plan: Sequence[Job], device: str = "cpu"
 ) -> dict[str, float]:
-    """Return the seconds of each job by its fingerprint, measured now on random images.
+    """Return the estimated seconds of each job by its fingerprint, measured on random images.
 
-    Left out are jobs of models that are not at hand, and of unknown numbers of images.
+    Jobs of unavailable models, or with unknown numbers of images, are left out.
     """
     models = {entry.model for job in plan for entry in job.entries}
     rates = {name: _seconds_per_pass(study, name, device) for name in sorted(models)}
-    found = {}
+    seconds = {}
     for job in plan:
         passes = passes_of(job, study)
         known = [rate for entry in job.entries if (rate := rates[entry.model]) is not None]
         if passes is not None and len(known) == len(job.entries):
-            found[job.mark] = passes * sum(known) / len(known)
-    return found
+            seconds[job.mark] = passes * sum(known) / len(known)
+    return seconds
 
 
 def _seconds_per_pass(study: StudyFile, name: str, device: str) -> float | None:
-    """Time a few views of random images through a model; None if it is not at hand."""
-    predictor = _at_hand(study, name, device)
+    """Time a few passes over random images; None if the model is not available."""
+    predictor = _available_model(study, name, device)
     if predictor is None:
         return None
     side = study.views.image_size or 32
-    known = input_of(predictor) or InputSpec((side, side), channels=1)
-    shape = (_TRIED, known.channels or 3, *known.size)
+    spec = input_of(predictor) or InputSpec((side, side), channels=1)
+    shape = (_TIMED_IMAGES, spec.channels or 3, *spec.size)
     numbers = np.random.default_rng(0)
     images = torch.from_numpy(numbers.integers(0, 256, shape, dtype=np.uint8))
-    settings = replace(search_settings(study), pool_size=_VIEWS)
+    settings = replace(search_settings(study), pool_size=_TIMED_VIEWS)
     views = [View(sub, index) for index, sub in enumerate(settings.draw_pool().candidates)]
     return estimate(predictor, images, views, seed=0, batch=study.models[name].batch)
 
 
-def _at_hand(study: StudyFile, name: str, device: str) -> Predictor | None:
-    """Return a network with weights that nobody trained, or a given one; nothing is fetched."""
+def _available_model(study: StudyFile, name: str, device: str) -> Predictor | None:
+    """Return an untrained network, or a given model unless it must be downloaded or is missing."""
     model = study.models[name]
     if model.network is not None:
         network = get_network(model.network)
         side, channels = network.side or study.views.image_size or 32, network.channels or 1
-        known = InputSpec((side, side), crop=1.0, channels=channels)
+        spec = InputSpec((side, side), crop=1.0, channels=channels)
         built = network.build(channels, 10, 0).eval()
-        return TorchPredictor(built, device=device, input=known, classes=10)
+        return TorchPredictor(built, device=device, input=spec, classes=10)
     if model.pretrained:
         return None
     try:

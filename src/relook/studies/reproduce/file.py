@@ -1,4 +1,4 @@
-"""Study files: TOML, read strictly, with what the command line sets in its place."""
+"""Study files: TOML, parsed strictly, with overrides from the command line."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def load_study(
 ) -> StudyFile:
     """Read a study from a TOML file.
 
-    `settings` are `KEY=VALUE`, such as `compare.runs=1`: they stand in place of the file's.
-    `data` are `NAME=PATH`: short for `data.NAME.path=PATH`, relative to where we are.
+    `settings` are `KEY=VALUE`, such as `compare.runs=1`, and override those of the file.
+    `data` are `NAME=PATH`: short for `data.NAME.path=PATH`, relative to the working directory.
     """
     path = Path(path)
     where = one_line(str(path))
@@ -55,26 +55,26 @@ def load_study(
 
 
 def _with_paths(study: StudyFile, base: Path) -> StudyFile:
-    """Fill in `{path}`, and make paths absolute: in the file they are relative to it."""
+    """Fill in `{path}`, and make paths absolute, which are relative to the file."""
 
-    def placed(
-        form: Callable[[Path, str], str], text: str | None, owners: Iterable[StudyData]
+    def completed(
+        absolute: Callable[[Path, str], str], text: str | None, owners: Iterable[StudyData]
     ) -> str | None:
         for one in owners:
             text = text and text.replace("{path}", one.path or "")
-        return text and form(base, text)
+        return text and absolute(base, text)
 
     data = {
         name: replace(
             one,
-            test=placed(_data_spec, one.test, [one]) or "",
-            train=placed(_data_spec, one.train, [one]),
-            corrupted=placed(_absolute, one.corrupted, [one]),
+            test=completed(_data_spec, one.test, [one]) or "",
+            train=completed(_data_spec, one.train, [one]),
+            corrupted=completed(_absolute, one.corrupted, [one]),
         )
         for name, one in study.data.items()
     }
     models = {
-        name: replace(one, spec=placed(_model_spec, one.spec, study.data.values()))
+        name: replace(one, spec=completed(_model_spec, one.spec, study.data.values()))
         for name, one in study.models.items()
     }
     return replace(study, data=data, models=models)
@@ -112,7 +112,7 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 
 def _keys(text: str) -> list[str]:
-    """Split `data."CIFAR 10".path`; TOML knows how."""
+    """Split a key such as `data."CIFAR 10".path`, with TOML's parser."""
     try:
         table: Any = tomllib.loads(f"{text} = 0")
     except tomllib.TOMLDecodeError:
@@ -126,7 +126,7 @@ def _keys(text: str) -> list[str]:
 
 
 def _set(content: dict[str, Any], text: str) -> None:
-    """Put the value of `compare.runs=1` in its place; one that is no TOML is a text."""
+    """Set the value of `compare.runs=1`; a value that is not valid TOML is taken as text."""
     key, value = _pair(text, "--set", "KEY=VALUE, such as compare.runs=1")
     table, keys = content, _keys(key)
     for name in keys[:-1]:
@@ -146,13 +146,13 @@ def _set_path(content: dict[str, Any], name: str, folder: str, where: str) -> No
     known[name]["path"] = str(Path(folder).expanduser().resolve())
 
 
-_OF_SPECS = ("outputs", "mean", "std", "pretrained", "size")
-_MANY = 10**9  # images, where the file does not say how many there are
+_SPEC_KEYS = ("outputs", "mean", "std", "pretrained", "size")
+_MANY = 10**9  # images, if the file does not give their number
 
 
 def check_study(study: StudyFile) -> None:
-    """Raise what can be known to go wrong before anything is run; the message names the key."""
-    _known("parts", "part", study.parts, PARTS)
+    """Raise the errors that can be found before anything is run; messages name the key."""
+    _check_known("parts", "part", study.parts, PARTS)
     if not study.parts:
         raise RelookError("parts: expected at least one part, got none")
     for name, data in study.data.items():
@@ -165,12 +165,12 @@ def check_study(study: StudyFile) -> None:
     for key, names in (("data", study.data), ("models", study.models)):
         _check_names(key, list(names))
     _check_parts(study)
-    with _about("recipe"):
+    with _error_in("recipe"):
         _ = study.views
 
 
 def slug(text: str) -> str:
-    """Return a name as it stands in file names: `EfficientNet B2` is `efficientnet-b2`."""
+    """Return a name in the form for file names: `EfficientNet B2` becomes `efficientnet-b2`."""
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -179,14 +179,14 @@ def _check_data(study: StudyFile, where: str, data: StudyData) -> None:
         if data.path is None and "{path}" in (getattr(data, key) or ""):
             raise RelookError(f"{where}.{key}: {{path}} stands for {where}.path, which is missing")
     if len(study.given) < len(study.models) and data.train is None:
-        raise RelookError(f"expected the key {where}.train, as networks are trained, got none")
+        raise RelookError(f"expected the key {where}.train to train networks on, got none")
     if data.validation is None:
-        with _about(f"{where}.split"):
+        with _error_in(f"{where}.split"):
             parse_split(data.split, data.test_images or _MANY)
     elif study.given:
         raise RelookError(
-            f"{where}.validation: expected networks that are trained here, without these "
-            f"images, but models.{study.given[0]} is trained already: give a split instead"
+            f"{where}.validation: expected networks to train without these images, but "
+            f"models.{study.given[0]} is already trained: give a split instead"
         )
 
 
@@ -195,18 +195,16 @@ def _check_model(study: StudyFile, where: str, model: StudyModel) -> None:
         got = "neither" if model.spec is None else "both"
         raise RelookError(f"{where}: expected either network or spec, got {got}")
     if model.outputs is not None:
-        with _about(f"{where}.outputs"):
+        with _error_in(f"{where}.outputs"):
             check_outputs(model.outputs)
     if model.network is not None:
-        with _about(f"{where}.network"):
+        with _error_in(f"{where}.network"):
             get_network(model.network)
-        for key in _OF_SPECS:
+        for key in _SPEC_KEYS:
             if getattr(model, key) not in (None, False):
-                raise RelookError(
-                    f"{where}.{key}: expected only with a model that is given by spec"
-                )
+                raise RelookError(f"{where}.{key}: expected only with a model given by spec")
     elif model.members > 1 or model.weight_decay is not None:
-        raise RelookError(f"{where}: members and weight_decay are for a network trained here")
+        raise RelookError(f"{where}: members and weight_decay are for networks to train")
     paths = [one.path for one in study.data.values()]
     if "{path}" in (model.spec or "") and (len(paths) > 1 or None in paths):
         raise RelookError(f"{where}.spec: {{path}} stands for the path of the study's one data set")
@@ -214,61 +212,61 @@ def _check_model(study: StudyFile, where: str, model: StudyModel) -> None:
 
 def _check_names(key: str, names: list[str]) -> None:
     slugs = [slug(name) for name in names]
-    for name, one in zip(names, slugs, strict=True):
-        if not one or not name.isprintable() or slugs.count(one) > 1:
+    for name, in_files in zip(names, slugs, strict=True):
+        if not in_files or not name.isprintable() or slugs.count(in_files) > 1:
             raise RelookError(
                 f"{key}: expected names that differ in letters or digits, got {name!r}"
             )
 
 
 def _check_parts(study: StudyFile) -> None:
-    _known("train.augments", "augmentation", study.train.augments, AUGMENTS)
+    _check_known("train.augments", "augmentation", study.train.augments, AUGMENTS)
     if len(set(study.train.augments)) != len(study.train.augments) or not study.train.augments:
         raise RelookError("train.augments: expected each augmentation once, and at least one")
-    _known("search.strategy", "strategy", (study.search.strategy,), STRATEGIES)
-    _known("search.draws", "kind of draws", (study.search.draws,), get_args(DrawKind))
-    _known("search.objective", "objective", (study.search.objective,), OBJECTIVES)
-    _known("objectives.objectives", "objective", study.objectives.objectives, OBJECTIVES)
+    _check_known("search.strategy", "strategy", (study.search.strategy,), STRATEGIES)
+    _check_known("search.draws", "kind of draws", (study.search.draws,), get_args(DrawKind))
+    _check_known("search.objective", "objective", (study.search.objective,), OBJECTIVES)
+    _check_known("objectives.objectives", "objective", study.objectives.objectives, OBJECTIVES)
     for part in ("compare", "robustness", "transfer"):
-        with _about(f"{part}.methods"):
+        with _error_in(f"{part}.methods"):
             check_methods(getattr(study, part).methods)
-    with _about("robustness.corruptions"):
+    with _error_in("robustness.corruptions"):
         check_corruptions(study.robustness.corruptions)
-    with _about("robustness.severities"):
+    with _error_in("robustness.severities"):
         check_severities(study.robustness.severities)
     for part in ("robustness", "objectives"):
-        wanted = getattr(study, part).models
-        _known(f"{part}.models", "model that is searched for", wanted, study.searched)
+        models = getattr(study, part).models
+        _check_known(f"{part}.models", "model with a search", models, study.searched)
     for budget in study.compare.table:
         if budget not in study.compare.budgets:
             raise RelookError(f"compare.table: {budget} is not among compare.budgets")
     together = study.ensembles.models
-    _known("ensembles.models", "model that is given by its spec", together, study.given)
+    _check_known("ensembles.models", "model that is given by its spec", together, study.given)
     if len(set(together)) != len(together) or len(together) == 1:
         raise RelookError("ensembles.models: expected two or more models, each once")
     several = together or any(one.members > 1 for one in study.models.values())
     for part in ("ensembles", "objectives"):
         if study.search.cross_fit and part in study.parts and (several or part != "ensembles"):
             raise RelookError(
-                f"search.cross_fit: a cross-fit holds no images out, and the part {part} scores on "
-                "such: leave it out, or the part"
+                f"search.cross_fit: a cross-fit holds out no images, which the part {part} scores "
+                "on: leave out one of them"
             )
     if study.search.race and several and "ensembles" in study.parts:
         raise RelookError(
-            "search.race: a race drops other candidates for each member of an ensemble: leave "
-            "it out, or the part ensembles"
+            "search.race: a race drops different candidates for each member of an ensemble: leave "
+            "out the race or the part ensembles"
         )
 
 
-def _known(where: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+def _check_known(where: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise RelookError(f"{where}: {unknown_name(kind, name, known)}")
 
 
 @contextmanager
-def _about(key: str) -> Iterator[None]:
-    """Add the key to what a check of relook's own says."""
+def _error_in(key: str) -> Iterator[None]:
+    """Prefix errors within the block by the key."""
     try:
         yield
     except RelookError as error:

@@ -1,4 +1,4 @@
-"""What a job of a study works with: its networks and images, loaded once for all jobs."""
+"""The inputs of a study's jobs: networks and images, loaded once for all jobs."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from relook.studies.training import validation_spec
 DONE, TRAINED = "done.json", "trained.json"
 NETWORKS, RUN = "networks", "run"
 STORE = "predictions"
-"""Where a job keeps predictions while it runs."""
+"""The directory of a job's predictions while it runs."""
 
 Use = Literal["search", "score"]
-"""Whether a network is searched with, or scored: two networks where one is trained again."""
+"""The use of a network; there is one network for each if it is retrained on all images."""
 
 Report = Callable[[int, int, str], None]
-"""Called with the units done, their total and what is being done."""
+"""Called with the units done, their total and the current stage."""
 
 
-def silent(done: int, total: int, note: str) -> None:
-    """Tell nobody."""
+def ignore_progress(done: int, total: int, note: str) -> None:
+    """Report nothing."""
 
 
 @dataclass
 class Loaded:
-    """Networks and images that jobs have in common."""
+    """Networks and images that jobs share."""
 
     models: dict[tuple[str, str], Predictor] = field(default_factory=dict)
     data: dict[tuple[Any, ...], Dataset] = field(default_factory=dict)
@@ -47,9 +47,9 @@ class Loaded:
 
 @dataclass(frozen=True)
 class JobInputs:
-    """Loads what a job asks for; `jobs` is where the jobs' directories are.
+    """Loads the inputs of a job; `jobs` is the parent of the jobs' directories.
 
-    `used` has the fingerprints of what the job has been given.
+    `used` collects the fingerprints of the inputs that the job has loaded.
     """
 
     job: Job
@@ -57,31 +57,31 @@ class JobInputs:
     jobs: Path
     device: str = "cpu"
     log: Callable[[str], None] | None = None
-    report: Report = silent
+    report: Report = ignore_progress
     loaded: Loaded = field(default_factory=Loaded)
     used: dict[str, str] = field(default_factory=dict)
 
     @property
     def directory(self) -> Path:
-        """Where the job's files go."""
+        """The job's directory."""
         return self.job.directory(self.jobs)
 
     @property
     def passes(self) -> Progress:
-        """What takes how many passes are done."""
+        """A callback for the progress of passes."""
         return lambda done, total: self.report(done, total, "")
 
     @property
     def stages(self) -> StageProgress:
-        """What takes how far a stage is."""
+        """A callback for the progress of stages."""
         return lambda stage, done, total, score=None: self.report(done, total, stage)
 
     def data(self, entry: Entry) -> StudyData:
-        """Return what the study says of an entry's images."""
+        """Return the settings of an entry's images."""
         return self.study.data[entry.data]
 
     def needed(self, part: str, entry: Entry | None = None) -> Path:
-        """Return the directory of a job that this one waits for."""
+        """Return the directory of a job that this one depends on."""
         return self.job.need(part, entry).directory(self.jobs)
 
     def run_of(self, entry: Entry) -> Path:
@@ -105,11 +105,11 @@ class JobInputs:
         return models[key]
 
     def label(self, entry: Entry) -> str:
-        """Return what tables call an entry's model, with its data where there are several."""
+        """Return the name of an entry's model in tables, with its data set if there are several."""
         return entry.model if len(self.study.data) == 1 else f"{entry.data} {entry.model}"
 
     def batch(self, entry: Entry) -> int | None:
-        """Return how many images a model call has."""
+        """Return the number of images per model call."""
         return self.study.models[entry.model].batch or self.study.batch
 
     def search_settings(self, entry: Entry, images: int) -> SearchSettings:
@@ -120,31 +120,31 @@ class JobInputs:
         return settings.with_split(None if whole else data.split, images)
 
     def data_spec(self, entry: Entry, use: Use) -> str:
-        """Return the spec of the images to search with or to score on."""
+        """Return the spec of the images to search on or to score on."""
         data = self.data(entry)
         if use == "search" and data.validation is not None:
             return validation_spec(self.needed("train", entry) / NETWORKS)
         return data.test
 
     def images(self, entry: Entry, predictor: Predictor, use: Use) -> Dataset:
-        """Return the whole set that the images of a use come from, as the model takes them."""
+        """Return the whole data set for a use, prepared for the model."""
         spec, data = self.data_spec(entry, use), self.data(entry)
-        wanted = self._preparation(spec).for_model(predictor)
-        key = (spec, wanted.size, wanted.usual_crop, wanted.channels, wanted.interpolation)
-        found = self.loaded.data.get(key)
-        if found is None:
-            found = self.loaded.data[key] = load_data(spec, wanted)
+        plan = self._preparation(spec).for_model(predictor)
+        key = (spec, plan.size, plan.usual_crop, plan.channels, plan.interpolation)
+        dataset = self.loaded.data.get(key)
+        if dataset is None:
+            dataset = self.loaded.data[key] = load_data(spec, plan)
             if spec == data.test:
-                _check_count(f"data.{entry.data}.test_images", data.test_images, found)
+                _check_count(f"data.{entry.data}.test_images", data.test_images, dataset)
         if predictor.classes is not None:
-            check_class_count(found, predictor.classes)
-        self._check_same(f"{spec} for {entry.model}", found.fingerprint)
-        return found
+            check_class_count(dataset, predictor.classes)
+        self._check_same(f"{spec} for {entry.model}", dataset.fingerprint)
+        return dataset
 
     def test_images(self, entry: Entry, predictor: Predictor) -> Dataset | None:
-        """Return the images to score on where a search has others; None: it splits its own."""
-        kept_back = self.data(entry).validation is not None
-        return self.images(entry, predictor, "score") if kept_back else None
+        """Return the separate images to score on; None if the search splits its own images."""
+        separate = self.data(entry).validation is not None
+        return self.images(entry, predictor, "score") if separate else None
 
     def training_images(self, entry: Entry) -> Dataset:
         """Return all images that networks are trained on."""
@@ -154,9 +154,9 @@ class JobInputs:
         return dataset
 
     def part(self, entry: Entry, use: Use) -> tuple[Predictor, Dataset, NDArray[np.int64]]:
-        """Return an entry's network, its images for a use alone, and their places.
+        """Return an entry's network, its images for a use, and their places.
 
-        Those to score on are images that no search has seen.
+        No search has seen the images to score on.
         """
         predictor, data = self.model(entry, use), self.data(entry)
         dataset = self.images(entry, predictor, use)
@@ -169,15 +169,15 @@ class JobInputs:
         places = parts[0 if use == "search" else 1]
         return predictor, dataset.subset(places), places
 
-    def _check_same(self, what: str, fingerprint: str) -> None:
-        """Note what a job uses; raise where one that it needs has used another of that name."""
-        self.used[what] = fingerprint
+    def _check_same(self, name: str, fingerprint: str) -> None:
+        """Record an input; raise if it has changed since a job that this one depends on."""
+        self.used[name] = fingerprint
         for need in self.job.needs:
             directory = need.directory(self.jobs)
             done: Any = read_json(directory / DONE, what="the record of a finished job")
-            if done.get("used", {}).get(what, fingerprint) != fingerprint:
+            if done.get("used", {}).get(name, fingerprint) != fingerprint:
                 raise RelookError(
-                    f"{what} has changed since {need.title} was done: remove {directory}, or give "
+                    f"{name} has changed since {need.title} was done: remove {directory}, or give "
                     "other --jobs, to do it again"
                 )
 
@@ -193,7 +193,7 @@ class JobInputs:
 
 
 def load_study_model(model: StudyModel, spec: str, device: str) -> Predictor:
-    """Return a model with what the study says of it."""
+    """Load a model with the study's settings."""
     return load_model(
         spec,
         outputs=model.outputs,  # type: ignore[arg-type]  # checked with the file

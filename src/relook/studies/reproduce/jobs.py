@@ -1,4 +1,4 @@
-"""How each job of a study is run: from networks and images to files in the job's directory."""
+"""Run each kind of job of a study, from networks and images to files in the job's directory."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ COMPARISON = "comparison.json"
 
 
 def results_file(part: str) -> str:
-    """Return where a job keeps the results of a study."""
+    """Return the name of the file with a job's results."""
     return f"{part}.json"
 
 
 def run_train(inputs: JobInputs) -> tuple[str, ...]:
-    """Train one network, twice where images are kept back for the search."""
-    entry, wanted = inputs.job.entry, inputs.job.settings
-    given = ("network", "epochs", "augment", "length", "magnitude", "batch", "learning_rate",
+    """Train one network, twice if images are held out for the search."""
+    settings = inputs.job.settings
+    names = ("network", "epochs", "augment", "length", "magnitude", "batch", "learning_rate",
              "weight_decay", "validation", "split_seed")  # fmt: skip
     plan = TrainingPlan(
-        seeds=(wanted["seed"],),
+        seeds=(settings["seed"],),
         recipe=inputs.study.recipe,
         exclude=inputs.study.exclude,
-        retrain=wanted["validation"] is not None,
-        **{name: wanted[name] for name in given},
+        retrain=settings["validation"] is not None,
+        **{name: settings[name] for name in names},
     )
     trained = train_models(
-        inputs.training_images(entry),
+        inputs.training_images(inputs.job.entry),
         plan,
         inputs.directory / NETWORKS,
         device=inputs.device,
@@ -80,7 +80,7 @@ def run_search(inputs: JobInputs) -> tuple[str, ...]:
         "command": _command(inputs),
         "model": inputs.model_spec(entry, "search"),
         "data": inputs.data_spec(entry, "search"),
-        **said_of(inputs.study.models[entry.model]),
+        **model_options(inputs.study.models[entry.model]),
     }
     if test is not None:
         origin["test"] = inputs.data_spec(entry, "score")
@@ -101,7 +101,7 @@ def run_compare(inputs: JobInputs) -> tuple[str, ...]:
     """Compare a policy with the baselines on images that no search has seen."""
     entry = inputs.job.entry
     predictor, dataset, places = inputs.part(entry, "score")
-    found = compare(
+    comparison = compare(
         predictor,
         dataset,
         _policy(inputs, entry),
@@ -113,14 +113,14 @@ def run_compare(inputs: JobInputs) -> tuple[str, ...]:
         learned_averages=inputs.study.search.strategy != "paper",
         record=_record(inputs, entry),
         known=pool_views(inputs.run_of(entry), predictor, dataset),
-        **_scored(inputs, inputs.study.compare),
+        **_scoring_keywords(inputs, inputs.study.compare),
     )
-    found.save(inputs.directory / COMPARISON)
+    comparison.save(inputs.directory / COMPARISON)
     return (COMPARISON,)
 
 
 def run_magnitudes(inputs: JobInputs) -> Results:
-    """Score RandAugment at every magnitude, on the images to search with."""
+    """Score RandAugment at every magnitude on the images to search on."""
     entry, study = inputs.job.entry, inputs.study
     predictor, dataset, places = inputs.part(entry, "search")
     return magnitudes(
@@ -157,7 +157,7 @@ def run_robustness(inputs: JobInputs) -> Results:
         batch=inputs.batch(entry),
         progress=inputs.passes,
         record=_record(inputs, entry),
-        **_scored(inputs, part),
+        **_scoring_keywords(inputs, part),
     )
 
 
@@ -167,7 +167,7 @@ def run_objectives(inputs: JobInputs) -> Results:
     predictor = inputs.model(entry, "search")
     dataset = inputs.images(entry, predictor, "search")
     settings = replace(inputs.search_settings(entry, len(dataset)), race=False)
-    if settings.strategy == "conservative":  # it knows one objective
+    if settings.strategy == "conservative":  # it has a single objective
         size = inputs.study.search.pool_size
         settings = replace(settings, strategy="greedy", pool_size=size)
     return objectives(
@@ -198,16 +198,16 @@ def run_transfer(inputs: JobInputs) -> Results:
         policies,
         batch=inputs.study.batch,
         progress=inputs.passes,
-        **_scored(inputs, inputs.study.transfer),
+        **_scoring_keywords(inputs, inputs.study.transfer),
     )
 
 
 def run_ensembles(inputs: JobInputs) -> Results:
     """Search for one member, for the ensemble and for each member, and score all three."""
     job, entry, part = inputs.job, inputs.job.entry, inputs.study.ensembles
-    alike = len({one.model for one in job.entries}) == 1
+    same_model = len({one.model for one in job.entries}) == 1
     members = {
-        f"member {one.member + 1}" if alike else one.model: inputs.model(one, "search")
+        f"member {one.member + 1}" if same_model else one.model: inputs.model(one, "search")
         for one in job.entries
     }
     first = next(iter(members.values()))
@@ -225,36 +225,38 @@ def run_ensembles(inputs: JobInputs) -> Results:
         pools={
             name: inputs.run_of(one)
             for name, one in zip(members, job.entries, strict=True)
-            # Predictions depend on the batch in their last digits, so stores are of one batch.
+            # Predictions depend on the batch in their last digits, so it must be the same.
             if job.needs_of("search", one)
             and inputs.batch(one) == inputs.batch(entry)
-            and _kept_the_recipe(inputs.run_of(one))
+            and _used_given_recipe(inputs.run_of(one))
         },
         progress=inputs.stages,
     )
 
 
-def _kept_the_recipe(run: Path) -> bool:
-    """Whether a search's pool is of the recipe that was asked for, not of a variant of it."""
+def _used_given_recipe(run: Path) -> bool:
+    """Whether a search's pool is drawn from the given recipe, not from a variant of it."""
     probe = load_run(run).probe
     return probe is None or not any(one["taken"] for one in probe.tried)
 
 
-def said_of(model: StudyModel) -> dict[str, Any]:
-    """Return what a study says of a model as a run's record keeps it, for later commands."""
-    said: dict[str, Any] = {"outputs": model.outputs, "pretrained": model.pretrained}
-    said["size"] = model.size and str(model.size)
+def model_options(model: StudyModel) -> dict[str, Any]:
+    """Return the options of a model in the form that a run records, for later commands."""
+    options: dict[str, Any] = {"outputs": model.outputs, "pretrained": model.pretrained}
+    options["size"] = model.size and str(model.size)
     for name in ("mean", "std"):
-        said[name] = ",".join(map(repr, getattr(model, name) or ()))
-    return {name: value for name, value in said.items() if value}
+        options[name] = ",".join(map(repr, getattr(model, name) or ()))
+    return {name: value for name, value in options.items() if value}
 
 
 def _policy(inputs: JobInputs, entry: Entry) -> Policy:
     return Policy.load(inputs.run_of(entry) / "policy.json")
 
 
-def _scored(inputs: JobInputs, part: ComparePart | RobustnessPart | TransferPart) -> dict[str, Any]:
-    """Return the keywords of all that scores policies alongside baselines."""
+def _scoring_keywords(
+    inputs: JobInputs, part: ComparePart | RobustnessPart | TransferPart
+) -> dict[str, Any]:
+    """Return the keywords shared by the studies that score policies alongside baselines."""
     return {
         "recipe": inputs.study.views,
         "budgets": part.budgets,
@@ -266,7 +268,7 @@ def _scored(inputs: JobInputs, part: ComparePart | RobustnessPart | TransferPart
 
 
 def _options(inputs: JobInputs) -> Options:
-    """Return what RandAugment is made with; MGrid's magnitude is the one found."""
+    """Return the options of RandAugment; MGrid's magnitude is the best one of the grid search."""
     magnitude = None
     if inputs.job.needs_of("magnitudes"):
         file = inputs.needed("magnitudes") / results_file("magnitudes")
@@ -299,4 +301,4 @@ RUNNERS: Mapping[str, Callable[[JobInputs], Results | tuple[str, ...]]] = Mappin
         "ensembles": run_ensembles,
     }
 )
-"""How the jobs of each part are run: to results of a study, or to files, which are named."""
+"""The runner of each part's jobs; it returns results of a study, or the names of its files."""

@@ -1,6 +1,6 @@
-"""A study's page: sections in the paper's order, each with its tables and figures.
+"""The page of a study: sections in the paper's order, with tables and figures.
 
-The index is one page with all of them, as Markdown and as HTML.
+It is written as Markdown and as HTML.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from relook.studies.table import STUDIES
 
 TABLES, FIGURES = "tables", "figures"
 _REM_PER_INCH = 6.2
-_LONG = 24  # lines of a table that is folded
+_LONG = 24  # tables with more lines than this are folded
 
-Found = Mapping[Entry, Results]
-"""What the jobs of one part found."""
+PartResults = Mapping[Entry, Results]
+"""The results of the jobs of one part."""
 
 
 @dataclass(frozen=True)
 class StudyResults:
-    """The policies, and the results of each part, by entry; a part that was not run has none."""
+    """The policies, and the results of each part, by entry; parts that were not run have none."""
 
     study: StudyFile
     policies: Mapping[Entry, Policy] = field(default_factory=dict)
-    parts: Mapping[str, Found] = field(default_factory=dict)
+    parts: Mapping[str, PartResults] = field(default_factory=dict)
 
-    def of(self, part: str) -> Found:
-        """Return what a part found."""
+    def of(self, part: str) -> PartResults:
+        """Return the results of a part."""
         return self.parts.get(part, {})
 
-    def compared(self, augment: str | None = None) -> Found:
-        """Return the comparisons of networks of a training, with the tables' budgets.
+    def compared(self, augment: str | None = None) -> PartResults:
+        """Return the comparisons of networks with an augmentation, at the budgets of the tables.
 
-        None: of the main training, or of none.
+        None means the augmentation of the main tables.
         """
         study = self.study
         return {
@@ -60,20 +60,20 @@ class StudyResults:
             if entry.augment == (augment or study.augments(entry.model)[0])
         }
 
-    def by_data(self, own: Found) -> Iterator[tuple[str, str, Results]]:
-        """Yield each data set with results: its name, the ending of its files, the results."""
+    def by_data(self, own: PartResults) -> Iterator[tuple[str, str, Results]]:
+        """Yield the name, the file suffix and the results of each data set with results."""
         for data in self.study.data:
             here = {entry: one for entry, one in own.items() if entry.data == data}
             if here:
-                yield data, self.ending(data), _joined(here)
+                yield data, self.suffix(data), _joined(here)
 
-    def ending(self, data: str) -> str:
-        """Return what files of one data set end in, where there are several."""
+    def suffix(self, data: str) -> str:
+        """Return the suffix of a data set's file names; empty if there is only one data set."""
         return "" if len(self.study.data) == 1 else f"-{slug(data)}"
 
 
 def read_results(study: StudyFile, done: Iterable[Job], jobs: Path) -> StudyResults:
-    """Read what the finished jobs `done` left in their directories under `jobs`."""
+    """Read the results of the finished jobs `done` from their directories under `jobs`."""
     policies: dict[Entry, Policy] = {}
     parts: dict[str, dict[Entry, Results]] = {}
     for job in done:
@@ -84,28 +84,28 @@ def read_results(study: StudyFile, done: Iterable[Job], jobs: Path) -> StudyResu
             compared = load_comparison(directory / COMPARISON).results()
             parts.setdefault(job.part, {})[job.entry] = compared
         elif job.part != "train":
-            found = load_results(directory / results_file(job.part), job.part)
-            parts.setdefault(job.part, {})[job.entry] = found
+            results = load_results(directory / results_file(job.part), job.part)
+            parts.setdefault(job.part, {})[job.entry] = results
     return StudyResults(study, policies, parts)
 
 
 TRAININGS = {"randaugment": "RandAugment", VANILLA: "vanilla", "none": "no augmentation"}
-"""What tables call the augmentations that networks are trained with."""
+"""The augmentations of trainings, with their names in tables."""
 
-_NAMES = {
+_FILE_NAMES = {
     "statistics": "transforms",
     "robustness_views": "ood",
     "temperature_views": "temperature",
     "policy_transforms": "transforms",
 }
-"""What files of a whole study are called, where a study alone names them otherwise."""
+"""The names of files that differ from those of the study's own command."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One study: what it asks, what of the paper it is, its tables and figures.
+    """One study on the page; `title`, `paper` and `words` are those of `Study`.
 
-    `files` are the tables as text, by the ending of the file's name; `sentence` is the answer.
+    `files` are the tables as text, by file extension; `sentence` is the answer.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Section:
 
 
 def study_sections(found: StudyResults) -> list[Section]:
-    """Return what the results show, in the paper's order; a part without results is left out."""
+    """Return a section for each study with results, in the paper's order."""
     sections = [one for study in STUDIES.values() for one in _sections_of(found, study)]
     return [section for section in sections if section.tables or section.drawings]
 
@@ -127,15 +127,12 @@ def study_sections(found: StudyResults) -> list[Section]:
 def _section(
     study: Study,
     results: Results,
-    figures: Sequence[tuple[str, str, Results]],
-    *,
-    ending: str = "",
-    title: str = "",
-    words: str = "",
+    suffix: str = "",
+    figures: Sequence[tuple[str, str, Results]] | None = None,
 ) -> Section:
-    """Return what a study shows of results.
+    """Return the section of a study; `suffix` ends the names of its files.
 
-    `figures` are results with the ending of their files' names and of their titles.
+    `figures` are the results to draw (default: all), each with suffixes of file names and titles.
     """
     tables = tuple(study.tables(results))
     files = {
@@ -144,60 +141,60 @@ def _section(
         "tex": latex(study.latex(results)) if study.latex else "",
     }
     drawings = tuple(
-        replace(one, name=_NAMES.get(one.name, one.name) + suffix, title=one.title + more)
-        for suffix, more, own in figures
+        replace(one, name=_FILE_NAMES.get(one.name, one.name) + ending, title=one.title + more)
+        for ending, more, own in figures or [(suffix, "", results)]
         for one in study.figures(own)
     )
-    name = _NAMES.get(study.name, study.name) + ending
-    head = (name, title or study.title, study.paper, study.words + words)
+    name = _FILE_NAMES.get(study.name, study.name) + suffix
+    head = (name, study.title, study.paper, study.words)
     return Section(*head, tables, files if tables else {}, results.sentence, drawings)
 
 
-def _whole(found: StudyResults, study: Study, own: Found, words: str = "") -> Iterator[Section]:
+def _joint_section(found: StudyResults, study: Study, own: PartResults) -> Iterator[Section]:
     """Yield one section: a table of all data sets, figures for each."""
     if own:
-        figures = [(ending, f", {data}", each) for data, ending, each in found.by_data(own)]
-        yield _section(study, _joined(own), figures, words=words)
+        figures = [(suffix, f", {data}", each) for data, suffix, each in found.by_data(own)]
+        yield _section(study, _joined(own), figures=figures)
 
 
-def _each(study: Study, parts: Iterable[tuple[str, str, Results]]) -> Iterator[Section]:
+def _sections_by_data(study: Study, parts: Iterable[tuple[str, str, Results]]) -> Iterator[Section]:
     """Yield a section for each data set."""
-    for data, ending, results in parts:
-        title = f"{study.title}: {data}" if ending else ""
-        yield _section(study, results, [(ending, "", results)], ending=ending, title=title)
+    for data, suffix, results in parts:
+        titled = replace(study, title=f"{study.title}: {data}") if suffix else study
+        yield _section(titled, results, suffix)
 
 
 def _sections_of(found: StudyResults, study: Study) -> Iterator[Section]:
-    """Yield the sections of a study, as far as there are results for them."""
+    """Yield the sections of a study that have results."""
     own, file = found.of(study.name), found.study
     match study.name:
         case "in-domain" | "metrics":
-            yield from _whole(found, study, found.compared())
+            yield from _joint_section(found, study, found.compared())
         case "train-vs-clean" if "mtrain" in file.compare.methods:
-            yield from _whole(found, study, found.compared())
+            yield from _joint_section(found, study, found.compared())
         case "vanilla" if file.train.augments[0] != VANILLA:
-            yield from _whole(found, study, found.compared(VANILLA))
+            yield from _joint_section(found, study, found.compared(VANILLA))
         case "robustness":
-            made = all(one.settings["made"] for one in own.values())
-            words = " The corruptions were made here." if made else ""
-            yield from _whole(found, study, own, words)
+            if all(one.settings["made"] for one in own.values()):
+                study = replace(study, words=f"{study.words} The corruptions were generated here.")
+            yield from _joint_section(found, study, own)
         case "objectives":
-            yield from _each(study, found.by_data(own))
+            yield from _sections_by_data(study, found.by_data(own))
         case "transfer":
             for results in own.values():
-                yield _section(study, results, [("", "", results)])
+                yield _section(study, results)
         case "ensembles":
             for entry, results in own.items():
                 models = [entry.model] if entry.augment != GIVEN else file.ensembles.models
-                ending, title = f"-{entry.name}", f"Ensembles of {', '.join(models)}"
-                yield _section(study, results, [(ending, "", results)], ending=ending, title=title)
+                titled = replace(study, title=f"Ensembles of {', '.join(models)}")
+                yield _section(titled, results, f"-{entry.name}")
         case "temperature" if study.name in file.parts:
-            yield from _each(study, found.by_data(found.compared()))
+            yield from _sections_by_data(study, found.by_data(found.compared()))
         case "magnitudes" if study.name in file.parts:
             named = {_with_training(entry): one for entry, one in own.items()}
-            yield from _each(study, found.by_data(named))
+            yield from _sections_by_data(study, found.by_data(named))
         case "statistics" if study.name in file.parts:
-            yield from _each(study, _policy_statistics(found))
+            yield from _sections_by_data(study, _policy_statistics(found))
 
 
 def _policy_statistics(found: StudyResults) -> Iterator[tuple[str, str, Results]]:
@@ -207,16 +204,16 @@ def _policy_statistics(found: StudyResults) -> Iterator[tuple[str, str, Results]
             if entry.data == data:
                 groups.setdefault(_training(entry), []).append(policy)
         if groups:
-            yield data, found.ending(data), statistics(groups)
+            yield data, found.suffix(data), statistics(groups)
 
 
-def _joined(own: Found) -> Results:
+def _joined(own: PartResults) -> Results:
     """Return results of several entries as one table, with their data and models."""
     rows: list[Result] = []
     for entry, one in own.items():
         rows += one.labelled(data=entry.data, model=entry.model).rows
     first = next(iter(own.values()))
-    # A comparison's answer is about one policy; its table here is about all.
+    # A comparison's answer is about one policy, but its table here is about all policies.
     lines = [f"{entry.model}: {one.sentence}" for entry, one in own.items()]
     sentence = "" if first.study == "comparison" else "\n".join(lines)
     return Results(first.study, tuple(rows), {}, sentence)
@@ -227,15 +224,15 @@ def _training(entry: Entry) -> str:
 
 
 def _with_training(entry: Entry) -> Entry:
-    """Return an entry whose model's name says how it was trained, if it was trained here."""
+    """Return an entry with the training in its model's name, if the study trained it."""
     trained = entry.augment != GIVEN
     return replace(entry, model=f"{entry.model}, {_training(entry)}") if trained else entry
 
 
 def write_study(sections: Sequence[Section], title: str, facts: Sequence[str], out: Path) -> Path:
-    """Write tables, figures, index.md and index.html into a directory; returns the page's path.
+    """Write tables, figures, index.md and index.html into a directory; return the page's path.
 
-    `facts` are lines on what was run.
+    `facts` are lines about the settings of the study.
     """
     for section in sections:
         for ending, text in section.files.items():
@@ -262,7 +259,7 @@ def study_markdown(sections: Sequence[Section], title: str, facts: Sequence[str]
 
 
 def study_html(sections: Sequence[Section], title: str, facts: Sequence[str]) -> str:
-    """Return the index as one page that loads nothing; its figures are inside."""
+    """Return the index as one self-contained page, with inline figures."""
     page = render(
         "study.html",
         title=title,
@@ -283,5 +280,5 @@ def study_html(sections: Sequence[Section], title: str, facts: Sequence[str]) ->
 
 
 def _text(text: str) -> str:
-    """Return a text from outside as one line that Markdown takes as it is."""
+    """Return a text as one line, with Markdown's characters escaped."""
     return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", one_line(text))

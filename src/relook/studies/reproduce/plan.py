@@ -1,4 +1,4 @@
-"""The jobs of a study: what is run, what decides its result, and what it waits for."""
+"""The jobs of a study: their settings, and the jobs that they depend on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from relook.studies.reproduce.file import slug
 from relook.studies.reproduce.settings import GIVEN, StudyFile
 from relook.version import __version__
 
-DRAWN_FROM: Mapping[str, str] = {"statistics": "search", "temperature": "compare"}
-"""Parts that run nothing of their own: they are drawn from another part's results."""
+SOURCE_PARTS: Mapping[str, str] = {"statistics": "search", "temperature": "compare"}
+"""Parts without jobs: the part from whose results they are drawn."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A model with its training, on a data set; `member` counts networks of other seeds."""
+    """A model, its training and a data set; `member` numbers networks of different seeds."""
 
     data: str
     model: str
@@ -29,7 +29,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """What its files are called."""
+        """The name of its files."""
         parts = [slug(self.data), slug(self.model)]
         parts += [] if self.augment == GIVEN else [slug(self.augment)]
         return "-".join([*parts, *([f"{self.member}"] if self.member else [])])
@@ -37,9 +37,9 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One piece of work with a directory of its own, named by what decides its result.
+    """One piece of work, with a directory named by everything that its result depends on.
 
-    `settings` is all that decides it besides what the `needs` decide.
+    These are the `settings`, and the jobs that it `needs`.
     """
 
     part: str
@@ -55,43 +55,43 @@ class Job:
 
     @property
     def title(self) -> str:
-        """The job for people: `search cifar-10-vgg-randaugment`."""
+        """The job's name in messages: `search cifar-10-vgg-randaugment`."""
         return f"{self.part} {self.name}"
 
     @cached_property
     def mark(self) -> str:
-        """What stands for all that decides the result."""
+        """The fingerprint of everything that the result depends on."""
         needs = [need.mark for need in self.needs]
         return fingerprint(__version__, self.part, dict(self.settings), needs)
 
     def directory(self, jobs: Path) -> Path:
-        """Return where the job's files are; other settings have another place."""
+        """Return the job's directory, which is different for other settings."""
         return jobs / self.part / f"{self.name}-{self.mark[:8]}"
 
     def needs_of(self, part: str, entry: Entry | None = None) -> list[Job]:
-        """Return the jobs of a part that this one waits for."""
-        own = [job for job in self.needs if job.part == part]
-        return [job for job in own if entry is None or entry in job.entries]
+        """Return the jobs of a part that this one depends on."""
+        needs = [job for job in self.needs if job.part == part]
+        return [job for job in needs if entry is None or entry in job.entries]
 
     def need(self, part: str, entry: Entry | None = None) -> Job:
-        """Return the job of a part that this one waits for."""
+        """Return the first job of a part that this one depends on."""
         return self.needs_of(part, entry)[0]
 
 
 def make_plan(study: StudyFile, only: Iterable[str] | None = None) -> tuple[Job, ...]:
     """Return the jobs of a study, or of the parts `only`, each after those that it needs."""
-    wanted = set(study.parts if only is None else only)
-    wanted |= {DRAWN_FROM[part] for part in wanted if part in DRAWN_FROM}
+    parts = set(study.parts if only is None else only)
+    parts |= {SOURCE_PARTS[part] for part in parts if part in SOURCE_PARTS}
     ordered: dict[str, Job] = {}
     for job in _Planner(study).jobs():
-        if job.part in wanted:
+        if job.part in parts:
             for one in _with_needs(job):
                 ordered.setdefault(f"{one.title} {one.mark}", one)
     return tuple(ordered.values())
 
 
 def search_settings(study: StudyFile) -> SearchSettings:
-    """Return the settings of a study's searches; the split is the data set's."""
+    """Return the settings of a study's searches, without the split, which is the data set's."""
     return SearchSettings(
         recipe=study.views,
         seed=study.seed,
@@ -108,7 +108,7 @@ def _with_needs(job: Job) -> Iterator[Job]:
 
 
 class _Planner:
-    """Makes each job once, and hands it to all that need it."""
+    """Makes each job once, for all jobs that need it."""
 
     def __init__(self, study: StudyFile) -> None:
         self.study = study
@@ -117,19 +117,19 @@ class _Planner:
     def jobs(self) -> Iterator[Job]:
         """Yield every job of every part, part by part."""
         study = self.study
-        every = [
+        entries = [
             Entry(data, model, augment)
             for data in study.data
             for model in study.models
             for augment in study.augments(model)
         ]
-        main = [one for one in every if self.is_main(one)]
-        searched = [one for one in every if one.model in study.searched]
-        for entry in every:
+        main = [one for one in entries if self.is_main(one)]
+        searched = [one for one in entries if one.model in study.searched]
+        for entry in entries:
             if entry.augment != GIVEN:
                 yield from (self.train(one) for one in self.members(entry))
         yield from (self.search(entry) for entry in searched)
-        yield from (self.magnitudes(entry) for entry in every)
+        yield from (self.magnitudes(entry) for entry in entries)
         yield from (self.compare(entry) for entry in searched)
         own = [one for one in searched if self.is_main(one)]
         for part, make in (
@@ -148,11 +148,11 @@ class _Planner:
             yield self.ensembles(f"{slug(data)}-together", together)
 
     def is_main(self, entry: Entry) -> bool:
-        """Whether it is of the augmentation of the main tables."""
+        """Whether an entry has the augmentation of the main tables."""
         return entry.augment == self.study.augments(entry.model)[0]
 
     def members(self, entry: Entry) -> tuple[Entry, ...]:
-        """Return the networks of an entry; vanilla ones are not made ensembles of."""
+        """Return the networks of an entry: several only for the main augmentation."""
         count = self.study.models[entry.model].members if self.is_main(entry) else 1
         return tuple(replace(entry, member=one) for one in range(count))
 
@@ -177,33 +177,34 @@ class _Planner:
         return self.once("train", entry, settings, ())
 
     def search(self, entry: Entry) -> Job:
-        return self.judging("search", entry, self.network(entry))
+        return self.of_part("search", entry, self.network(entry))
 
     def magnitudes(self, entry: Entry) -> Job:
         length, _ = self.study.randaugment(entry.model)
         draws = search_settings(self.study).draws
-        return self.judging("magnitudes", entry, self.network(entry), length=length, draws=draws)
+        return self.of_part("magnitudes", entry, self.network(entry), length=length, draws=draws)
 
     def compare(self, entry: Entry) -> Job:
-        needs = self.compared(entry, self.study.compare.methods)
+        needs = self.needs(entry, self.study.compare.methods)
         trained = list(self.study.randaugment(entry.model))
-        return self.judging("compare", entry, needs, randaugment=trained)
+        return self.of_part("compare", entry, needs, randaugment=trained)
 
     def robustness(self, entry: Entry) -> Job:
-        needs = self.compared(entry, self.study.robustness.methods)
+        needs = self.needs(entry, self.study.robustness.methods)
         trained = list(self.study.randaugment(entry.model))
         corrupted = self.study.data[entry.data].corrupted
-        return self.judging("robustness", entry, needs, randaugment=trained, corrupted=corrupted)
+        return self.of_part("robustness", entry, needs, randaugment=trained, corrupted=corrupted)
 
     def objectives(self, entry: Entry) -> Job:
         search = asdict(self.study.search)
         del search["objective"]
-        return self.judging("objectives", entry, self.network(entry), search=search)
+        return self.of_part("objectives", entry, self.network(entry), search=search)
 
     def transfer(self, entries: Sequence[Entry]) -> Job:
         own = asdict(self.study.transfer)
         targets = [{"name": [one.data, one.model], **self.common(one, own)} for one in entries]
-        return Job("transfer", "all", tuple(entries), {"targets": targets}, self.found(entries))
+        settings = {"targets": targets}
+        return Job("transfer", "all", tuple(entries), settings, self.trained_and_searched(entries))
 
     def ensembles(self, name: str, members: tuple[Entry, ...]) -> Job:
         study, entry = self.study, members[0]
@@ -214,36 +215,40 @@ class _Planner:
             "randaugment": list(study.randaugment(entry.model)),
             "grid_views": study.magnitudes.views,
         }
-        needs = (*self.found(members), *self.grid_search(entry, study.ensembles.methods))
+        needs = (
+            *self.trained_and_searched(members),
+            *self.grid_search(entry, study.ensembles.methods),
+        )
         return Job("ensembles", name, members, self.common(entry, own), needs)
 
-    def compared(self, entry: Entry, methods: Sequence[str]) -> tuple[Job, ...]:
-        """Return what a comparison needs: the network, the policy and MGrid's magnitude."""
+    def needs(self, entry: Entry, methods: Sequence[str]) -> tuple[Job, ...]:
+        """Return the needs of a comparison: the network, the policy and MGrid's magnitude."""
         return (*self.network(entry), self.search(entry), *self.grid_search(entry, methods))
 
     def grid_search(self, entry: Entry, methods: Sequence[str]) -> tuple[Job, ...]:
-        """Return the search for MGrid's magnitude, where it is compared with."""
+        """Return the search for MGrid's magnitude if that is among the methods."""
         return (self.magnitudes(entry),) if "mgrid" in methods else ()
 
     def network(self, entry: Entry) -> tuple[Job, ...]:
+        """Return the training of an entry's network, if the study trains it."""
         return () if entry.augment == GIVEN else (self.train(entry),)
 
-    def found(self, entries: Sequence[Entry]) -> tuple[Job, ...]:
-        """Return the trainings of networks, and the searches: those for first members."""
+    def trained_and_searched(self, entries: Sequence[Entry]) -> tuple[Job, ...]:
+        """Return the trainings of all networks, and the searches, which are for first members."""
         trained = (job for one in entries for job in self.network(one))
         first = [one for one in entries if not one.member and one.model in self.study.searched]
         return (*trained, *map(self.search, first))
 
     def model(self, entry: Entry) -> dict[str, Any]:
-        """Return what a given model is; a trained one is what its training makes it."""
+        """Return the settings of a given model; those of a trained one are its training's."""
         model = self.study.models[entry.model]
         if model.network is not None:
             return {"trained": True}
-        elsewhere = ("network", "weight_decay", "members", "searched", "batch")
-        return {key: value for key, value in asdict(model).items() if key not in elsewhere}
+        irrelevant = ("network", "weight_decay", "members", "searched", "batch")
+        return {key: value for key, value in asdict(model).items() if key not in irrelevant}
 
     def common(self, entry: Entry, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what all judging jobs depend on, with the job's own settings."""
+        """Return the settings of every job that is not a training, with the job's `own`."""
         data = self.study.data[entry.data]
         return {
             "model": self.model(entry),
@@ -256,14 +261,15 @@ class _Planner:
             "own": dict(own),
         }
 
-    def judging(self, part: str, entry: Entry, needs: tuple[Job, ...], **more: Any) -> Job:
-        """Return a job of one entry that follows from its part of the file, and from `more`."""
-        shown = ("models", "table")  # other models, and tables, change nothing that is measured
-        own = {k: v for k, v in asdict(getattr(self.study, part)).items() if k not in shown}
+    def of_part(self, part: str, entry: Entry, needs: tuple[Job, ...], **more: Any) -> Job:
+        """Return a job of one entry with the settings of its part in the file, and `more`."""
+        irrelevant = ("models", "table")  # other models, and tables, do not change the result
+        own = {k: v for k, v in asdict(getattr(self.study, part)).items() if k not in irrelevant}
         return self.once(part, entry, self.common(entry, {**own, **more}), needs)
 
     def once(
         self, part: str, entry: Entry, settings: Mapping[str, Any], needs: tuple[Job, ...]
     ) -> Job:
+        """Return the job of a part and an entry, made at the first call."""
         job = Job(part, entry.name, (entry,), settings, needs)
         return self.made.setdefault((part, entry), job)

@@ -1,4 +1,4 @@
-"""A whole study from one file: its jobs, each done once, then the paper's tables and figures."""
+"""Run a whole study from one file: its jobs, each once, then the paper's tables and figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relook.foundation.wording import count
 from relook.io.files import read_json, write_json_atomic
 from relook.io.run_directory import RunDirectory
 from relook.policy_search.run_record import versions
-from relook.studies.reproduce.inputs import DONE, STORE, JobInputs, Loaded, Report, silent
+from relook.studies.reproduce.inputs import DONE, STORE, JobInputs, Loaded, Report, ignore_progress
 from relook.studies.reproduce.jobs import RUNNERS, results_file
 from relook.studies.reproduce.page import read_results, study_sections, write_study
 from relook.studies.reproduce.plan import Job, make_plan
@@ -26,12 +26,12 @@ FORMAT = "relook-study-job"
 SETTINGS = "settings.json"
 
 Started = Callable[[Job, int, int], None]
-"""Called before a job is run: the job, its number and how many there are."""
+"""Called before a job is run, with the job, its number and the number of jobs."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a study made: its page, and how many jobs were run now and had been done before."""
+    """A finished study: its page, and how many jobs were run now or had been done before."""
 
     page: Path
     run: int
@@ -47,20 +47,20 @@ def reproduce(
     only: Iterable[str] | None = None,
     device: str = "cpu",
     started: Started | None = None,
-    report: Report = silent,
+    report: Report = ignore_progress,
     log: Callable[[str], None] | None = None,
 ) -> Reproduction:
-    """Run what is not done of a study, and write its tables, figures and index into `out`.
+    """Run the unfinished jobs of a study, and write its tables, figures and index into `out`.
 
-    Jobs are kept under `jobs` (default: `out/jobs`), each in a directory named by all that
-    decides its result, with a record that is written last: an interrupted call goes on, a changed
-    setting runs again what depends on it, and studies that share `jobs` share what is done.
-    `only` names parts; what they need is run too.
+    Each job has a directory under `jobs` (default: `out/jobs`), named by everything that its
+    result depends on, with a record that is written last. So the same call resumes, a changed
+    setting reruns only the jobs that depend on it, and studies with the same `jobs` share results.
+    `only` names parts; jobs that they depend on are run too.
     """
     out = Path(out)
     place = out / "jobs" if jobs is None else Path(jobs)
     plan = make_plan(study, check_parts(study, only))
-    start, count = time.perf_counter(), 0
+    start, run = time.perf_counter(), 0
     with RunDirectory(out), RunDirectory(place):
         loaded = Loaded()
         for number, job in enumerate(plan, 1):
@@ -70,13 +70,13 @@ def reproduce(
             if started is not None:
                 started(job, number, len(plan))
             run_job(JobInputs(job, study, place, device, log, report, loaded))
-            count += 1
-        page = _write(study, out, place)
-    return Reproduction(page, count, len(plan) - count, time.perf_counter() - start)
+            run += 1
+        page = _write_page(study, out, place)
+    return Reproduction(page, run, len(plan) - run, time.perf_counter() - start)
 
 
 def check_parts(study: StudyFile, only: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the parts that are asked for, or raise."""
+    """Return the requested parts; raises if the study does not have them."""
     if only is None:
         return None
     parts = tuple(only)
@@ -85,7 +85,7 @@ def check_parts(study: StudyFile, only: Iterable[str] | None) -> tuple[str, ...]
             raise unknown_name("part", part, PARTS)
         if part not in study.parts:
             raise RelookError(
-                f"--only: the study has no part {part!r}, but {', '.join(study.parts)}"
+                f"--only: the study has no part {part!r}, only {', '.join(study.parts)}"
             )
     return parts
 
@@ -127,8 +127,8 @@ def is_done(job: Job, jobs: Path) -> bool:
         return False
 
 
-def _write(study: StudyFile, out: Path, jobs: Path) -> Path:
-    """Write what the finished jobs of the whole study show."""
+def _write_page(study: StudyFile, out: Path, jobs: Path) -> Path:
+    """Write the results of all finished jobs of the study."""
     whole = make_plan(study)
     done = [job for job in whole if is_done(job, jobs)]
     missing = len(whole) - len(done)
@@ -139,13 +139,13 @@ def _write(study: StudyFile, out: Path, jobs: Path) -> Path:
 
 
 def _facts(study: StudyFile, missing: int) -> list[str]:
-    """Say in a few lines what was run."""
+    """Return a few lines about the settings of the study, and whether it is finished."""
     models, data = ", ".join(study.models), ", ".join(study.data)
     search = study.search
     facts = [
         f"Models: {models}. Data: {data}. Recipe: {study.views.name}, seed {study.seed}.",
         f"Policies of {search.length} entries, strategy {search.strategy}; "
-        f"{count(study.compare.runs, 'run')} of what is random.",
+        f"{count(study.compare.runs, 'run')} of everything random.",
     ]
     if len(study.given) < len(study.models):
         trainings = " and ".join(study.train.augments)

@@ -1,4 +1,4 @@
-"""What a study file says, as frozen data: models × data × methods × budgets × seeds, and parts."""
+"""The contents of a study file as frozen data: models, data sets, and the settings of parts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PARTS = (
     "statistics",
     "temperature",
 )
-"""Everything that a study may be made of, in the order that it is done."""
+"""All parts of a study, in the order that they are run."""
 
 GIVEN = "given"
-"""Stands for the augmentation of a network that was not trained here."""
+"""Stands for the augmentation of a network that the study does not train."""
 
 VANILLA = "crop_flip"
 """The augmentation that the paper calls vanilla."""
@@ -47,13 +47,13 @@ def _named(key: str) -> Meta:
 
 @dataclass(frozen=True)
 class StudyData:
-    """One data set: what networks are trained on, searched with and scored on.
+    """One data set, with images to train, search and score networks on.
 
-    `train`, `test` and `corrupted` may hold `{path}`, which stands for `path`. With
-    `validation`, that many training images are kept back for the searches, of each class in
-    proportion; the networks that are scored are then trained again on all of them. Without,
-    the test images are split: `split` says how many are searched with and how many scored on.
-    `train_images` and `test_images` say how many there are.
+    `train`, `test` and `corrupted` may contain `{path}`, which stands for `path`. `validation` is
+    the number of training images to hold out for the searches, stratified by class; networks are
+    then trained again on all images for scoring. Without it, `split` divides the test images into
+    those to search on and those to score on. `train_images` and `test_images` are the numbers of
+    images in the sets.
     """
 
     test: str
@@ -68,13 +68,13 @@ class StudyData:
 
 @dataclass(frozen=True)
 class StudyModel:
-    """One model: a `network` that is trained here, or the `spec` of one that is trained.
+    """One model: a `network` to train, or the `spec` of a trained one.
 
-    A `spec` may hold `{path}`, the data set's where there is one; `outputs`, `mean` and `std` are
-    said where its source does not know them. Without a `weight_decay` it is
-    the paper's for the network. `members` networks are trained, with other seeds; the first one
-    stands in the tables, all of them are an ensemble. A model that is not `searched` for gets the
-    others' policies.
+    A `spec` may contain `{path}`, which stands for the path of the study's one data set. `outputs`,
+    `mean` and `std` are only needed if the model's source does not define them. The default of
+    `weight_decay` is the paper's for the network. `members` networks are trained from different
+    seeds; the first one is in the tables, and all form an ensemble. A model that is not `searched`
+    gets the others' policies.
     """
 
     network: str | None = None
@@ -92,9 +92,9 @@ class StudyModel:
 
 @dataclass(frozen=True)
 class TrainPart:
-    """How networks are trained; the first augmentation's are those of the main tables.
+    """How networks are trained; the main tables show those of the first augmentation.
 
-    RandAugment takes `length` steps, magnitudes uniform on [0, `magnitude`].
+    RandAugment has `length` steps with magnitudes uniform on [0, `magnitude`].
     """
 
     augments: tuple[str, ...] = ("randaugment",)
@@ -122,10 +122,10 @@ class SearchPart:
 
 @dataclass(frozen=True)
 class ComparePart:
-    """How policies are compared with baselines; `table` names the budgets of the tables.
+    """How policies are compared with baselines; `table` has the budgets of the tables.
 
-    `train_length` and `train_magnitude` are MTrain's, for models that are given: networks that
-    are trained here have those of their training.
+    `train_length` and `train_magnitude` are MTrain's for given models; for networks that the study
+    trains, they are those of the training.
     """
 
     methods: tuple[str, ...] = ("cf", "mtrain", "mgrid")
@@ -138,9 +138,9 @@ class ComparePart:
 
 @dataclass(frozen=True)
 class RobustnessPart:
-    """The study of domain shift; `images` takes a part of those that are scored.
+    """The study of domain shift; `images` limits the number of images to score on.
 
-    Without `models` all that are searched for are in it.
+    The default of `models` is all models with a search.
     """
 
     models: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ class TransferPart:
 
 @dataclass(frozen=True)
 class EnsemblesPart:
-    """Policies of ensembles: of the models that have several members, and of `models` together."""
+    """Policies of ensembles: of each model with several members, and of `models` together."""
 
     models: tuple[str, ...] = ()
     methods: tuple[str, ...] = ("plain", "cf", "mtrain", "mgrid")
@@ -173,7 +173,7 @@ class EnsemblesPart:
 
 @dataclass(frozen=True)
 class ObjectivesPart:
-    """What the search maximises, side by side; without `models`, for all that are searched for."""
+    """Searches by several objectives; the default of `models` is all models with a search."""
 
     models: tuple[str, ...] = ()
     objectives: tuple[str, ...] = ("accuracy", "ll", "cll")
@@ -183,7 +183,7 @@ class ObjectivesPart:
 
 @dataclass(frozen=True)
 class MagnitudesPart:
-    """RandAugment at one magnitude after the other; MGrid takes the best."""
+    """RandAugment at each magnitude; MGrid uses the best one."""
 
     views: Count = Options.grid_views
     grid: tuple[float, ...] = GRID
@@ -218,16 +218,16 @@ class StudyFile:
 
     @property
     def searched(self) -> list[str]:
-        """The models that policies are searched for."""
+        """The models with a search."""
         return [name for name, model in self.models.items() if model.searched]
 
     @property
     def given(self) -> list[str]:
-        """The models that are trained already."""
+        """The models that the study does not train."""
         return [name for name, model in self.models.items() if model.network is None]
 
     def augments(self, model: str) -> tuple[str, ...]:
-        """Return the augmentations that a model is trained with, or `given`."""
+        """Return the augmentations of a model's trainings; `given` if it is not trained here."""
         return (GIVEN,) if model in self.given else self.train.augments
 
     def randaugment(self, model: str) -> tuple[int, float]:

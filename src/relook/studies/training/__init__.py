@@ -1,4 +1,4 @@
-"""Training with the paper's modified RandAugment: from a loop for small studies to whole plans."""
+"""Training with the paper's modified RandAugment: a training loop, and plans of many networks."""
 
 from relook.studies.training.models import TrainedModel, TrainingPlan, train_models, validation_spec
 from relook.studies.training.networks import get_network

@@ -1,7 +1,7 @@
-"""Training one network from several seeds, on a part of the images and then on all of them.
+"""Training networks from several seeds, on a part of the images and then on all of them.
 
-The paper's way for CIFAR: train on 45,000 images, search on the other 5,000, then train again
-on all 50,000 and use the policy there (section 4).
+The paper's procedure for CIFAR: train on 45,000 images, search on the other 5,000, then train
+again on all 50,000 and use the policy there (section 4).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from relook.studies.training.train import SECONDS, Training, run_training
 FORMAT = "relook-training"
 VERSION = 1
 VALIDATION = "validation.npz"
-"""The images that were kept from the training: those to search a policy on."""
+"""The images held out from the training, to search a policy on."""
 
 METRICS = ("accuracy", "log_likelihood", "cll")
-"""What plain images are scored by."""
+"""The metrics of trained networks on plain images."""
 
 Progress = Callable[["TrainedModel", int, int, float], None]
 """Called after each step with the model, the images done, their total, and the batch's loss."""
@@ -43,11 +43,11 @@ Progress = Callable[["TrainedModel", int, int, float], None]
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What to train; `weight_decay` None is the paper's for the network.
+    """The networks to train; `weight_decay` None means the paper's for the network.
 
-    `validation` is how many images (or, below 1, what share of them) to keep from the training,
-    evenly from the classes; the split follows from `split_seed` alone, so it is the same for all
-    seeds and networks. `retrain` trains once more on all images.
+    `validation` is the number of images (below 1: their share) to hold out from the training,
+    stratified by class; the split depends only on `split_seed`, so it is the same for all seeds
+    and networks. `retrain` also trains on all images.
     """
 
     network: str
@@ -74,8 +74,8 @@ class TrainingPlan:
 class TrainedModel:
     """One trained network; `part` is "split" or "all", the images that it was trained on.
 
-    `losses` has the mean of each epoch. `validation` and `test` hold accuracy, log-likelihood
-    and cLL (cross-validated) of the plain images where there are such images.
+    `losses` has the mean of each epoch. `validation` and `test` have accuracy, log-likelihood
+    and cLL (cross-validated) on plain images, if there are such images.
     """
 
     path: Path
@@ -94,7 +94,7 @@ class TrainedModel:
 
 @dataclass(frozen=True)
 class _Setup:
-    """All that the trainings of one call share."""
+    """Everything that the trainings of one call share."""
 
     network: TrainableNetwork
     settings: Training
@@ -116,39 +116,39 @@ def train_models(
     seconds: float = SECONDS,
     progress: Progress | None = None,
 ) -> tuple[TrainedModel, ...]:
-    """Train the plan's networks into the directory `out`; what is there already is not done again.
+    """Train the plan's networks into the directory `out`, except for those that are there already.
 
-    Weights are `NAME-PART-SEED.safetensors`, loaded by `TrainedModel.spec`; next to each a JSON
-    file with its losses and metrics. Kept images are in `validation.npz`. The state of a
-    running training is kept every `seconds`; the same call goes on from it, to the same bytes
+    Weights are `NAME-PART-SEED.safetensors`, loaded by `TrainedModel.spec`; next to each is a JSON
+    file with its losses and metrics. Held-out images go to `validation.npz`. The state of a
+    running training is saved every `seconds`; the same call resumes from it, with the same bytes
     on the same machine and number of threads.
     """
     network, where = get_network(plan.network), Path(out)
     network.check_images(tuple(dataset.images.shape[1:]), dataset.name)
     settings = _settings(plan, network)
     dataset = replace(dataset, images=dataset.plain)
-    parts, kept = _parts(dataset, plan)
-    setup = _Setup(network, settings, kept, test, device, threads, seconds)
-    found = []
+    parts, held_out = _parts(dataset, plan)
+    setup = _Setup(network, settings, held_out, test, device, threads, seconds)
+    models = []
     with RunDirectory(where) as directory:
-        # Seeds may be added, and the last training; all else must not change.
-        decided = {**asdict(settings), "network": plan.network, "data": dataset.fingerprint}
-        del decided["seed"]
-        kept_back = {"validation": plan.validation, "split_seed": plan.split_seed}
-        directory.check_settings({**decided, **kept_back})
-        if kept is not None and not (where / VALIDATION).exists():
-            write_bytes_atomic(where / VALIDATION, _npz(kept))
+        # Later calls may add seeds and the training on all images; nothing else may change.
+        fixed = {**asdict(settings), "network": plan.network, "data": dataset.fingerprint}
+        del fixed["seed"]
+        split = {"validation": plan.validation, "split_seed": plan.split_seed}
+        directory.check_settings({**fixed, **split})
+        if held_out is not None and not (where / VALIDATION).exists():
+            write_bytes_atomic(where / VALIDATION, _npz(held_out))
         for part, images in parts.items():
-            own = replace(setup, validation=kept if part == "split" else None)
+            own = replace(setup, validation=held_out if part == "split" else None)
             for seed in plan.seeds:
                 path = where / f"{network.name}-{part}-{seed}.safetensors"
                 model = TrainedModel(path, network.spec(path), part, seed, len(images))
-                found.append(_trained(model, images, own, progress))
-    return tuple(found)
+                models.append(_train_model(model, images, own, progress))
+    return tuple(models)
 
 
 def validation_spec(out: str | Path) -> str:
-    """Return the data spec of the images that a training kept for the search."""
+    """Return the data spec of the images that a training held out."""
     return f"npz:{Path(out) / VALIDATION}?layout=nchw"
 
 
@@ -164,7 +164,7 @@ def _settings(plan: TrainingPlan, network: TrainableNetwork) -> Training:
 
 
 def _parts(dataset: Dataset, plan: TrainingPlan) -> tuple[dict[str, Dataset], Dataset | None]:
-    """Return the images to train on, by the name of the part, and those that are kept."""
+    """Return the images to train on, by the name of the part, and those held out."""
     if plan.validation is None:
         return {"all": dataset}, None
     share = plan.validation if plan.validation < 1 else plan.validation / len(dataset)
@@ -173,12 +173,12 @@ def _parts(dataset: Dataset, plan: TrainingPlan) -> tuple[dict[str, Dataset], Da
             f"expected fewer images for validation than the {len(dataset):,} there are, "
             f"got {plan.validation:g}"
         )
-    own, kept = stratified_split(dataset.labels, share, plan.split_seed, dataset.groups)
-    parts = {"split": dataset.subset(own)}
+    trained, held_out = stratified_split(dataset.labels, share, plan.split_seed, dataset.groups)
+    parts = {"split": dataset.subset(trained)}
     if plan.retrain:
         parts["all"] = dataset
-    validation = dataset.subset(kept)
-    return parts, replace(validation, columns={**validation.columns, "place": kept})
+    validation = dataset.subset(held_out)
+    return parts, replace(validation, columns={**validation.columns, "place": held_out})
 
 
 def _npz(dataset: Dataset) -> bytes:
@@ -195,13 +195,13 @@ def _npz(dataset: Dataset) -> bytes:
     return file.getvalue()
 
 
-def _trained(
+def _train_model(
     model: TrainedModel, dataset: Dataset, setup: _Setup, progress: Progress | None
 ) -> TrainedModel:
-    """Train one network, unless its record says that this is done."""
+    """Train one network, unless it has a record, which is written last."""
     record, state = model.path.with_suffix(".json"), model.path.with_suffix(".state")
     if record.exists() and model.path.exists():
-        state.unlink(missing_ok=True)  # killed between the record and this line
+        state.unlink(missing_ok=True)  # left if the process was killed after writing the record
         return replace(_read(model, record), test=_metrics(model, setup.test, setup.device))
     first = setup.network.build(dataset.images.shape[1], len(dataset.classes), model.seed)
     network, losses = run_training(
@@ -215,21 +215,21 @@ def _trained(
     )
     setup.network.save(network, model.path)
     done = replace(model, losses=losses, validation=_metrics(model, setup.validation, setup.device))
-    of_training = ("part", "seed", "images", "losses", "validation")  # wherever it stands
-    kept = {name: getattr(done, name) for name in of_training}
-    write_json_atomic(record, {"format": FORMAT, "version": VERSION, **kept})
+    fields = ("part", "seed", "images", "losses", "validation")  # no path: it may be moved
+    content = {name: getattr(done, name) for name in fields}
+    write_json_atomic(record, {"format": FORMAT, "version": VERSION, **content})
     state.unlink(missing_ok=True)
     return replace(done, test=_metrics(done, setup.test, setup.device))
 
 
 def _metrics(model: TrainedModel, dataset: Dataset | None, device: str) -> dict[str, float] | None:
-    """Return accuracy, log-likelihood and cLL of a trained model on plain images, if there are."""
+    """Return accuracy, log-likelihood and cLL of a trained model on plain images, if any."""
     if dataset is None:
         return None
     predictor = load_model(model.spec, device=device)
     log_probs = predict_views(predictor, dataset.images, [View(SubPolicy(), 0)], seed=0)[0]
-    found = cross_validated(log_probs, dataset.labels, seed=0, groups=dataset.units)
-    return {name: found.metrics[name] for name in METRICS}
+    metrics = cross_validated(log_probs, dataset.labels, seed=0, groups=dataset.units).metrics
+    return {name: metrics[name] for name in METRICS}
 
 
 def _read(model: TrainedModel, record: Path) -> TrainedModel:

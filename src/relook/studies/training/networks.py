@@ -1,4 +1,4 @@
-"""Networks that can be trained from nothing: `small`, `small:WIDTH`, `cifar:vgg16` …"""
+"""Networks that can be trained from scratch: `small`, `small:WIDTH`, `cifar:vgg16` …"""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ FORM = f"small, small:WIDTH, or cifar:NAME with one of {', '.join(CIFAR_NETWORKS
 
 _CIFAR_SIDE = 32
 _SMALLEST_SIDE = 16
-_OF_SMALL = 5e-4
-_OF_RESNETS = 1e-4  # He et al. (2016), section 4.2
-_OF_THE_PAPER = {"vgg16": 3e-4, "preresnet110": 3e-4, "wrn28x10": 5e-4}
+_SMALL_WEIGHT_DECAY = 5e-4
+_RESNET_WEIGHT_DECAY = 1e-4  # He et al. (2016), section 4.2
+_PAPER_WEIGHT_DECAYS = {"vgg16": 3e-4, "preresnet110": 3e-4, "wrn28x10": 5e-4}
 
 
 @dataclass(frozen=True)
 class TrainableNetwork:
     """A network before training: `build(channels, classes, seed)` draws its first weights.
 
-    `weight_decay` is the paper's (appendix A) where it has one. `side` and `channels` are what
-    images must have, None for any. `load` is the prefix of the model spec of its files.
+    `weight_decay` is the paper's (appendix A) if it has one. `side` and `channels` are those that
+    images must have (None: any). `load` is the prefix of the model spec of its files.
     """
 
     name: str
@@ -77,7 +77,7 @@ def get_network(spec: str) -> TrainableNetwork:
         lambda _, classes, seed: drawn_network(lambda: row.build(classes), seed),
         lambda network, path: save_tensors(path, network.state_dict()),
         f"cifar:{name}",
-        _OF_THE_PAPER.get(name, _OF_RESNETS),
+        _PAPER_WEIGHT_DECAYS.get(name, _RESNET_WEIGHT_DECAY),
         mean,
         std,
         side=_CIFAR_SIDE,
@@ -88,11 +88,13 @@ def get_network(spec: str) -> TrainableNetwork:
 def _small(spec: str, width: str) -> TrainableNetwork:
     if ":" in spec and not re.fullmatch("[0-9]{1,4}", width):
         raise RelookError(f"expected a network as {FORM}, got {spec!r}")
-    wide = int(width) if width else 16
+    channels_wide = int(width or 16)
     return TrainableNetwork(
-        "small" if wide == 16 else f"small{wide}",
-        lambda channels, classes, seed: new_small(channels, classes, width=wide, seed=seed),
+        "small" if channels_wide == 16 else f"small{channels_wide}",
+        lambda channels, classes, seed: new_small(
+            channels, classes, width=channels_wide, seed=seed
+        ),
         lambda network, path: save_small(cast(SmallNet, network), path),
         "small",
-        _OF_SMALL,
+        _SMALL_WEIGHT_DECAY,
     )

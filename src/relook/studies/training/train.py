@@ -1,4 +1,4 @@
-"""The training loop: the paper's optimiser and schedule (appendix A), any network."""
+"""The training loop, with the paper's optimiser and schedule (appendix A), for any network."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from relook.version import __version__
 AUGMENTS = ("randaugment", "crop_flip", "none")
 HALVINGS = 12
 SECONDS = 10.0
-"""How much time at least is between two checkpoints."""
+"""The least time between two checkpoints."""
 
 _MOMENTUM = 0.9
 _BATCHES_AT_ONCE = 16
 
 Network = TypeVar("Network", bound=nn.Module)
 Progress = Callable[[int, float], None]
-"""Called after each epoch with how many are done and the mean loss."""
+"""Called after each epoch with the number of finished epochs and the mean loss."""
 
 Steps = Callable[[int, int, float], None]
 """Called after each step with the images done in all epochs, their total, the batch's loss."""
@@ -45,11 +45,11 @@ Steps = Callable[[int, int, float], None]
 
 @dataclass(frozen=True)
 class Training:
-    """What decides a training's result, besides the network's first weights and the data.
+    """The settings that determine a training, besides initial weights and data.
 
     `augment` is the paper's RandAugment (`length` transforms, magnitudes uniform on
     [0, `magnitude`], between the recipe's start and finish), only the recipe's crop and flip,
-    or nothing. `mean` and `std` bring inputs from 0…1 to what the network takes.
+    or nothing. `mean` and `std` normalise inputs, which are in 0…1.
     """
 
     epochs: int
@@ -97,14 +97,14 @@ def train(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Network:
-    """Return a trained copy of the network, in eval mode; the network itself is left alone.
+    """Return a trained copy of the network, in eval mode; the network itself is not changed.
 
     The network takes float images in 0…1, `[n, c, h, w]`, and returns logits. `augment` is
     the paper's RandAugment, only the recipe's crop (and flip), or nothing. The order of the
-    images, the augmentation and dropout depend on the seed alone, and so does the result on
-    one machine and number of threads. `threads` is how many PyTorch may use meanwhile; None
-    leaves its own setting. A small network is fastest with one, by far where other programs
-    keep the cores busy.
+    images, the augmentation and dropout depend only on the seed, as does the result on one
+    machine with the same number of threads. `threads` limits those of PyTorch meanwhile; None
+    keeps its setting. A small network is fastest with one, especially if other programs keep the
+    cores busy.
     """
     settings = Training(
         epochs,
@@ -131,8 +131,8 @@ def run_training(
 ) -> tuple[Network, tuple[float, ...]]:
     """Train a copy of the network as `train` does; return it with each epoch's mean loss.
 
-    With a `checkpoint` the state is kept in that file after an epoch, if `seconds` have passed
-    since it was last, and after the last one; the same call goes on from it.
+    The state is saved to the file `checkpoint` after an epoch if `seconds` have passed since the
+    last time, and at the end; the same call resumes from it.
     """
     if threads is not None and threads < 1:
         raise RelookError(f"expected threads of at least 1, got {threads}")
@@ -164,8 +164,8 @@ def run_training(
                 )
             if progress is not None:
                 progress(epoch + 1, losses[-1])
-            last = epoch + 1 == settings.epochs
-            if checkpoint is not None and (last or time.monotonic() - written >= seconds):
+            due = epoch + 1 == settings.epochs or time.monotonic() - written >= seconds
+            if checkpoint is not None and due:
                 save_state(checkpoint, trained, optimizer, losses, identity)
                 written = time.monotonic()
     return trained.eval(), tuple(losses)
@@ -219,7 +219,7 @@ def _batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield views and labels, a batch at a time, in the epoch's order.
 
-    Batches are of nearly one size; some are augmented together, which changes no byte.
+    Batches are of nearly equal size; several are augmented together, with the same result.
     """
     order = epoch_order(len(images), settings.seed, epoch)
     batches = order.tensor_split(math.ceil(len(images) / settings.batch))

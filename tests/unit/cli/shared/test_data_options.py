@@ -5,7 +5,7 @@ import pytest
 from tests.support import refused
 
 from relook.api.recorded import pixels
-from relook.cli.shared.loading import group_of_test, read_data
+from relook.cli.shared.loading import groups_for_test, read_data
 
 
 @pytest.mark.parametrize(
@@ -26,11 +26,11 @@ def test_a_column_groups_a_test_set_too_and_a_file_does_not(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr("relook.cli.shared.loading.say", told.append)
-    assert group_of_test(None) is None
-    assert group_of_test("patient") == "patient"
+    assert groups_for_test(None) is None
+    assert groups_for_test("patient") == "patient"
     assert not told
     (tmp_path / "ids.csv").write_text("id\n1\n")
-    assert group_of_test(f"{tmp_path / 'ids.csv'}?column=id") is None
+    assert groups_for_test(f"{tmp_path / 'ids.csv'}?column=id") is None
     assert "no groups of the test images: each of them counts by itself" in told[0]
 
 

@@ -11,8 +11,8 @@ from tests.support import refused
 from typer.testing import CliRunner
 
 from relook.api.recorded import OF_IMAGES
+from relook.cli.shared.option_groups import expand_options, option
 from relook.cli.shared.options import NetworkOptions, ReadingOptions
-from relook.cli.shared.spelled_out import option, spelled_out
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def run(command: Any, *arguments: str) -> Any:
 def test_a_command_gets_its_group_built_from_the_options() -> None:
     got: list[tuple[str, Frame, bool]] = []
 
-    @spelled_out
+    @expand_options
     def command(
         *, name: str = "a", frame: Frame, loud: bool = option("Loudly.", default=False)
     ) -> None:
@@ -48,7 +48,7 @@ def test_a_command_gets_its_group_built_from_the_options() -> None:
 
 
 def test_the_options_stand_where_the_group_stood() -> None:
-    @spelled_out
+    @expand_options
     def command(*, name: str = "a", frame: Frame, loud: bool = False) -> None:
         """Say it."""
 
@@ -61,7 +61,7 @@ def test_the_options_stand_where_the_group_stood() -> None:
 
 
 def test_rules_of_a_field_hold() -> None:
-    @spelled_out
+    @expand_options
     def command(*, frame: Frame) -> None:
         raise AssertionError(frame)
 
@@ -74,7 +74,7 @@ def test_an_option_that_is_there_twice_is_refused() -> None:
         raise AssertionError(width, frame)
 
     with pytest.raises(ValueError, match="duplicate parameter name: 'width'"):
-        spelled_out(command)
+        expand_options(command)
 
 
 def test_the_record_of_a_run_keeps_all_that_says_how_images_are_read() -> None:
@@ -97,9 +97,9 @@ def test_given_leaves_out_what_was_not_given_and_keeps_zero() -> None:
 def test_full_size_is_settled_by_data_and_views(asked: str, crops: bool, full: bool) -> None:
     reading = ReadingOptions(size="8", cache=Path("kept"), full_size=asked)
     expected = {"size": "8", "cache": "kept", **({"full_size": True} if full else {})}
-    assert reading.of("folder:images", crops=crops) == expected
+    assert reading.resolved("folder:images", crops=crops) == expected
 
 
 def test_full_size_of_no_files_is_refused() -> None:
     asked = ReadingOptions(full_size="yes")
-    refused("--full-size yes: expected image files", asked.of, "digits", crops=False)
+    refused("--full-size yes: expected image files", asked.resolved, "digits", crops=False)

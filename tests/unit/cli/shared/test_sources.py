@@ -7,8 +7,8 @@ import typer
 from tests.support import refused
 from typer.testing import CliRunner
 
-from relook.cli.shared.sources import ModelOfRun, RunOrPolicy, check_free
-from relook.cli.shared.spelled_out import spelled_out
+from relook.cli.shared.option_groups import expand_options
+from relook.cli.shared.sources import ModelOfRun, RunOrPolicy, refuse_to_overwrite
 from relook.models import CallablePredictor
 from relook.policy_search.run_record import RunRecord
 
@@ -17,7 +17,7 @@ def given(*arguments: str) -> RunOrPolicy:
     """Return what a command gets from a shell's arguments."""
     got: list[RunOrPolicy] = []
 
-    @spelled_out
+    @expand_options
     def command(*, source: RunOrPolicy) -> None:
         got.append(source)
 
@@ -40,7 +40,7 @@ def test_a_policy_file_has_no_run(arguments: list[str], tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     source = given(*(one.format(file) for one in arguments))
     assert source.directory is None
-    assert source.record() is None
+    assert source.search_record() is None
     assert source.policies == [source.policy] == [file]
 
 
@@ -61,10 +61,10 @@ def test_one_policy_is_one(tmp_path: Path) -> None:
 
 def test_a_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    check_free(out, force=False)
+    refuse_to_overwrite(out, force=False)
     out.touch()
-    check_free(out, force=True)
-    refused("exists: give another --out, or --force", check_free, out, force=False)
+    refuse_to_overwrite(out, force=True)
+    refused("exists: give another --out, or --force", refuse_to_overwrite, out, force=False)
 
 
 @pytest.mark.parametrize("shape", [[3, 32, 32], ["a", 1, 2], [[], 1, 2], [3, 32], None])

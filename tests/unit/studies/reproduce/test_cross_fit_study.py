@@ -7,7 +7,7 @@ from relook.models.small import new_small, save_small
 from relook.policy import Policy
 from relook.policy_search.run_record import load_run
 from relook.studies.reproduce.file import load_study
-from relook.studies.reproduce.jobs import said_of
+from relook.studies.reproduce.jobs import model_options
 from relook.studies.reproduce.run import reproduce
 from relook.studies.reproduce.settings import StudyModel
 
@@ -50,4 +50,4 @@ def test_all_images_are_searched_and_scored_and_the_run_knows_its_model(tmp_path
 
 def test_what_is_said_of_a_model_is_kept_as_the_command_line_keeps_it() -> None:
     model = StudyModel(spec="onnx:net.onnx", outputs="logits", mean=(0.5, 0.25), size=64)
-    assert said_of(model) == {"outputs": "logits", "mean": "0.5,0.25", "size": "64"}
+    assert model_options(model) == {"outputs": "logits", "mean": "0.5,0.25", "size": "64"}

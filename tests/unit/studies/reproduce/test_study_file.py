@@ -81,11 +81,11 @@ def test_settings_stand_in_place_of_the_files(tmp_path: Path) -> None:
         (("[compare]", '[ensembles]\nmodels = ["Small"]\n[compare]'),
          "ensembles.models: unknown model that is given by its spec 'Small'"),
         (("[compare]", '[robustness]\nmodels = ["Smal"]\n[compare]'),
-         "robustness.models: unknown model that is searched for 'Smal': did you mean 'Small'?"),
+         "robustness.models: unknown model with a search 'Smal': did you mean 'Small'?"),
         (('"small:8"', '"small:8"\nmembers = 2\n[search]\nrace = true'),
-         "search.race: a race drops other candidates for each member"),
+         "search.race: a race drops different candidates for each member"),
         (('"small:8"', '"small:8"\n[search]\ncross_fit = true'),
-         "search.cross_fit: a cross-fit holds no images out, and the part objectives scores on"),
+         "search.cross_fit: a cross-fit holds out no images, which the part objectives scores on"),
         (("[compare]", '[search]\ndraws = "often"\n[compare]'),
          "search.draws: unknown kind of draws 'often'"),
         (('"small"', '"smal"'), "recipe: unknown recipe 'smal': did you mean 'small'?"),
@@ -138,7 +138,7 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 def test_given_models_and_kept_back_images_do_not_go_together(tmp_path: Path) -> None:
     given = STUDY.replace('network = "small:8"', 'spec = "small@x.safetensors"')
     path = written(tmp_path, given.replace("[models", "validation = 5\n[models"))
-    refused(r"data.digits.validation: .*models.Small is trained", load_study, path)
+    refused(r"data.digits.validation: .*models.Small is already trained", load_study, path)
 
 
 def test_names_that_make_the_same_files_are_refused(tmp_path: Path) -> None:
