@@ -35,9 +35,9 @@ from relook.policy.file import policy_to_json
 from relook.policy.recipes import AUTO
 from relook.policy_search.job import SearchJob, plan_search
 from relook.policy_search.notes import search_notes
-from relook.policy_search.search import PolicySearch, planned, search_dataset
+from relook.policy_search.search import PolicySearch, fit_to_time, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
-from relook.policy_search.time_plan import TimePlan, TimeWish, nothing_to_finish
+from relook.policy_search.time_plan import TimePlan, TimeRequest, no_complete_round
 from relook.predictions.model_calls import ENGINES, running_on
 from relook.predictions.store import stored_passes
 from relook.report.comparison_tables import print_comparison
@@ -182,7 +182,7 @@ def search_command(
         )
     known = {"recipe": recipe, **settings}
     known |= {} if holdout is None else {"holdout": holdout}
-    wish = TimeWish.of(known | vars(within), split)
+    time_request = TimeRequest.from_keywords(known | vars(within), split)
     prior = RecipeChoice(known.pop("recipe"), loading.names(exclude))
     SearchSettings(prior.of((3, 32, 32))[0], **known)  # whose errors need no image
     place.check(dry_run)
@@ -190,7 +190,7 @@ def search_command(
     if within.finish:  # before model and images are loaded
         known_passes = stored_passes(stored)
         if known_passes is None or not known_passes.views:
-            raise nothing_to_finish(out)
+            raise no_complete_round(out)
     predictor = network.load(model, place.device_here(device), reading)
     images = reading.of(data, crops=prior.crops(input_of(predictor)))
     how = {**images, "model": predictor, "overflow": None if dry_run else next_to(out)}
@@ -203,10 +203,10 @@ def search_command(
         say(f"recipe {chosen.name}: {why} (--recipe to choose)")
     wanted = SearchSettings(chosen, **known).with_split(split, len(dataset))
     if dry_run:
-        plan = wish.known_plan(out)
-        wanted = wish.settled(wanted, plan)
+        plan = time_request.existing_plan(out)
+        wanted = time_request.settings_before(wanted, plan)
         job = plan_search(predictor, dataset, wanted, test=test_set, directory=out)
-        _print_cost(job, wish, plan, as_json)
+        _print_cost(job, time_request, plan, as_json)
         return
     origin = as_recorded(
         command=typed_command(),
@@ -234,7 +234,7 @@ def search_command(
             origin=origin,
             log=say,
             warn=_say_note,
-            wish=wish,
+            time_request=time_request,
             reuse=reuse,
         )
     _print_result(found, out, as_json)
@@ -296,9 +296,11 @@ def result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
     }
 
 
-def _print_cost(job: SearchJob, wish: TimeWish, plan: TimePlan | None, as_json: bool) -> None:
-    job, model, made = planned(job, wish if plan is None else None)
-    plan = plan or made
+def _print_cost(
+    job: SearchJob, time_request: TimeRequest, plan: TimePlan | None, as_json: bool
+) -> None:
+    job, model, new_plan = fit_to_time(job, time_request if plan is None else None)
+    plan = plan or new_plan
     settings, searched = job.settings, len(job.split.search)
     job = replace(job, predictor=model.predictor)
     model.tell(say)
@@ -329,7 +331,7 @@ def _print_cost(job: SearchJob, wish: TimeWish, plan: TimePlan | None, as_json: 
         print_json(cost)
         return
     typer.echo(job.summary)
-    late = None if plan is None else plan.too_long(with_split=job.can_split)
-    typer.echo(job.time_text(seconds) if plan is None else late or str(plan))
+    overrun = None if plan is None else plan.overrun_note(can_split=job.can_split)
+    typer.echo(job.time_text(seconds) if plan is None else overrun or str(plan))
     typer.echo(f"selection: {job.plan}")
     typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")

@@ -129,9 +129,9 @@ def predict_distinct(
     return classes, read_views
 
 
-GoOn = Callable[[PredictionStore | None, bool], bool]
-"""Called before each round with the views so far, and whether the round is stored already; returns
-whether to go on. The first is always made."""
+HasNextRound = Callable[[PredictionStore | None, bool], bool]
+"""Called before each round with the store of the views so far (None before the first), and whether
+the round is already stored; returns whether to make it. The first is always made."""
 
 
 def fill_store(
@@ -146,14 +146,14 @@ def fill_store(
     progress: Progress | None = None,
     precision: str = "float32",
     beside: Path | None = None,
-    go_on: GoOn | None = None,
+    has_next: HasNextRound | None = None,
 ) -> PredictionStore:
     """Return the store at `path` with every block done, for pools too large for the memory.
 
     As `predict_views`, but the views are stored as they are given (see `distinct_views`), in
     float32 or float16 (`store.stored_type`). A store by URL has its local files in `beside`.
-    With `go_on` the views come in rounds, each on all images, and what comes back has those of
-    the rounds that there were.
+    With `has_next` the views come in rounds, each on all images; the store returned has the views
+    of the rounds that were made.
     """
     passes = _passes(predictor, images, views, indices, seed)
     plan = passes.plan(batch)
@@ -163,11 +163,11 @@ def fill_store(
     counter = ProgressCount(plan.views * plan.images, progress)
     counter.add(counter.total - sum(math.prod(block.shape) for block in missing))
     known = known_elsewhere(passes, store) if missing and REUSED.get() is not None else None
-    size = plan.views if go_on is None else plan.group
+    size = plan.views if has_next is None else plan.group
     for begin in range(0, plan.views, size):
         part = [block for block in missing if begin <= block.views.start < begin + size]
         wanted = part if known is None else known.made(part)
-        if go_on is not None and not go_on(store.first(begin) if begin else None, not wanted):
+        if has_next is not None and not has_next(store.first(begin) if begin else None, not wanted):
             return store.first(begin)
         made = _computed(passes, wanted, plan, counter.add, store)
         made = made if known is None else known.completed(part, made, counter.add)
