@@ -330,12 +330,12 @@ def plan_pool(
     candidates, images, classes = shape
     conservative = pool.defaults > 0
     left = most_survivors(images, candidates, settings.length) if settings.race else candidates
-    begun_with = None
+    earlier_limit = None
     if directory is not None and is_compact(
         (left, images, classes), settings.objective, conservative=conservative
     ):
-        begun_with = kept_limit(directory / TRACE)
-    limit = selection_limit(settings.memory, begun_with)
+        earlier_limit = kept_limit(directory / TRACE)
+    limit = selection_limit(settings.memory, earlier_limit)
     if settings.race:
         most = most_passes(images, candidates, settings.length, kept_in_race(settings, pool))
         held = 4 * (most + left * images) * classes  # by rounds, and the survivors once more

@@ -81,8 +81,8 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
     elif intended is not None and recipe.finish is not None and size < intended / 2:
         notes.append(
             f"the recipe {recipe.name!r} is meant for images of about {intended} pixels, "
-            f"these have {size}, and its crops move them by up to {recipe.finish.magnitude:g}: a recipe of "
-            "your own can have smaller ones"
+            f"these have {size}, and its crops move them by up to {recipe.finish.magnitude:g}: a "
+            "recipe of your own can have smaller ones"
         )
     return (*notes, *_start_notes(job), *_set_up_notes(job))
 
