@@ -58,7 +58,7 @@ class SetRule:
         if len(self.thresholds) not in (1, classes):
             raise RelookError(
                 f"expected {len(self.thresholds)} classes, as prediction sets have thresholds, "
-                f"got {classes}: make them anew with  relook conformal"
+                f"got {classes}: make them again with  relook conformal"
             )
 
 

@@ -238,7 +238,7 @@ def plan_search(
         raise RelookError(
             "cross_fit (--cross-fit) holds the predictions in memory, "
             f"{size_text(job.plan.predictions)}, got a limit of "
-            f"{size_text(job.plan.limit)}: raise memory, or leave it out"
+            f"{size_text(job.plan.limit)}: raise memory, or leave out cross_fit"
         )
     return job
 
@@ -278,12 +278,14 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
         shares = None if settings.cross_fit else Shares(settings.holdout, settings.left_out)
         return held_out_split(dataset, shares, settings.seed)
     if settings.cross_fit:
-        raise RelookError("cross_fit (--cross-fit) holds no images out: leave out test, or it")
+        raise RelookError(
+            "cross_fit (--cross-fit) holds no images out: leave out one of it and test"
+        )
     again = np.flatnonzero(is_in(test.identities, set_of(dataset.identities)))
     if len(again) > _MAX_SHARED * len(test):
         raise RelookError(
             f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
-            "among those searched on: a gain on them says nothing; leave them out"
+            "among those searched on: a gain on them proves nothing; leave them out"
         )
     searched = np.arange(len(dataset))
     if settings.left_out:

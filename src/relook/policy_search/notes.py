@@ -103,7 +103,7 @@ def _start_notes(job: SearchJob) -> list[str]:
     if why:
         notes.append(
             "a policy to start from may have been found on images that are held out here "
-            f"({why}): then their figures say less"
+            f"({why}): then held-out figures may be too good"
         )
     return notes
 

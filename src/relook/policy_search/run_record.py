@@ -218,9 +218,9 @@ def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
     The way in which the images are read now makes no difference. Only held-out images support a
     claim; the policy itself lists other images that it was found on.
     """
-    if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
+    record = _record_next_to(policy_path)
+    if record is None:
         return None
-    record = load_run(policy_path.parent)
     searched = _as_searched(record, dataset)
     if searched is None:
         return None
@@ -230,6 +230,13 @@ def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
             "set of that search, or on other images"
         )
     return _split_again(record, searched)
+
+
+def _record_next_to(policy_path: Path) -> RunRecord | None:
+    """Return the record of the search that a policy file belongs to, if there is one."""
+    if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
+        return None
+    return load_run(policy_path.parent)
 
 
 def pool_views(run: Path, predictor: Predictor, dataset: Dataset) -> KnownViews | None:
@@ -256,9 +263,9 @@ def pool_views(run: Path, predictor: Predictor, dataset: Dataset) -> KnownViews 
 
 def used_images(policy_path: Path, policy: Policy) -> bytes:
     """Return the images that a policy was found on or, in the search next to it, compared on."""
-    if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
+    record = _record_next_to(policy_path)
+    if record is None:
         return policy.seen
-    record = load_run(policy_path.parent)
     try:
         compared = b64decode(record.split.get("held_out_images", ""), validate=True)
         return union(policy.seen, checked_set(compared))

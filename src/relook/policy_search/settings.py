@@ -254,8 +254,8 @@ class SearchSettings:
             )
         if self.cross_fit and self.race:
             raise RelookError(
-                "a race drops candidates by all images, so that no half of them can show "
-                "anything: leave out race, or cross_fit (--cross-fit)"
+                "a race judges candidates on all images, which leaves no unseen half to compare "
+                "on: leave out race, or cross_fit (--cross-fit)"
             )
         if self.strategy == "conservative" and self.pool_size is None:
             object.__setattr__(self, "pool_size", CONSERVATIVE_SIZE)
@@ -282,7 +282,7 @@ class SearchSettings:
             return self
         if self.cross_fit:
             raise RelookError(
-                "cross_fit (--cross-fit) splits the images itself: leave out split, or it"
+                "cross_fit (--cross-fit) splits the images itself: leave out one of it and split"
             )
         shares = parse_split(split, images)
         return replace(self, holdout=shares.holdout, left_out=shares.left_out)

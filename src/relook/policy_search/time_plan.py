@@ -234,10 +234,11 @@ class TimeRequest:
 
     def existing_plan(self, run: Path | None) -> TimePlan | None:
         """Return the plan that the run was begun with, or the one to repeat, if there is one."""
-        directory = None if run is None else RunDirectory(run)
-        stored = None
-        if directory is not None and directory.plan.is_file():
-            stored = PLANS.read(directory.plan)
+        stored, begun = None, False
+        if run is not None:
+            directory = RunDirectory(run)
+            stored = PLANS.read(directory.plan) if directory.plan.is_file() else None
+            begun = directory.settings.exists()
         if self.repeat is not None:
             wanted = PLANS.read(_plan_file(self.repeat))
             if stored is not None and stored != wanted:
@@ -245,7 +246,6 @@ class TimeRequest:
                     f"{run}: the run has another plan than {self.repeat}: use another directory"
                 )
             return wanted
-        begun = directory is not None and directory.settings.exists()
         if begun and self.explicit and (stored is None or self.seconds != stored.seconds):
             before = "with no time" if stored is None else stored.time_text
             raise RunError(

@@ -83,7 +83,7 @@ def _logarithms(array: Any, dtype: np.dtype[Any], path: Path) -> NDArray[Any]:
         if not (values >= 0).all():
             raise FileFormatError(
                 f"{path}: expected probabilities ≥ 0, got a negative number or NaN at candidate "
-                f"{candidate}; say --kind log_probs if these are log-probabilities"
+                f"{candidate}; use --kind log_probs if these are log-probabilities"
             )
         with np.errstate(divide="ignore"):
             np.log(values, out=result[candidate], dtype=dtype)

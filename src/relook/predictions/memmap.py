@@ -139,6 +139,6 @@ def _check_free_disk(store: PredictionStore) -> None:
     if needed > free:
         raise RunError(
             f"{store.path}: expected {size_text(needed)} of free disk for the predictions as one "
-            f"file, got {size_text(free)}: free some, or raise memory above what they take; "
-            "what is predicted is kept"
+            f"file, got {size_text(free)}: free some, or raise memory above their size; "
+            "all predictions are kept"
         )
