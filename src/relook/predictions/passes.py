@@ -103,28 +103,27 @@ def predict_distinct(
 
     The other arguments are those of `predict_views`.
     """
-    first = 0 if known is None else len(known.views)
-    every, _ = distinct_views([*(() if known is None else known.views), *views])
-    new, found = every[first:], None if known is None else known.log_probs
-    read: Callable[[list[int]], NDArray[np.float32]] | None = None
-    classes = 0 if found is None else found.shape[2]
+    known_views = () if known is None else tuple(known.views)
+    distinct, _ = distinct_views([*known_views, *views])
+    new = distinct[len(known_views) :]
+    read_new: Callable[[list[int]], NDArray[np.float32]] | None = None
+    classes = 0 if known is None else known.log_probs.shape[2]
     if new and store_path is None:
         log_probs = predict_views(predictor, images, new, **how)
-        classes, read = log_probs.shape[2], log_probs.__getitem__
+        classes, read_new = log_probs.shape[2], log_probs.__getitem__
     elif new and store_path is not None:
         store = fill_store(predictor, images, new, store_path, **how)
-        classes, read = store.plan.classes, store.read
+        classes, read_new = store.plan.classes, store.read
 
     def read_views(wanted: Sequence[View]) -> NDArray[np.float32]:
-        # A place in the joined list identifies repeats and equal views.
-        _, order = distinct_views([*every, *wanted])
-        rows = np.array(order[len(every) :])
-        old = rows < first
+        _, places = distinct_views([*distinct, *wanted])  # equal views have equal places
+        rows = np.array(places[len(distinct) :])
+        is_known = rows < len(known_views)
         result = np.empty((len(rows), len(images), classes), dtype=np.float32)
-        if found is not None:
-            result[old] = found[rows[old]]
-        if read is not None:
-            result[~old] = read([int(row) for row in rows[~old] - first])
+        if known is not None:
+            result[is_known] = known.log_probs[rows[is_known]]
+        if read_new is not None:
+            result[~is_known] = read_new((rows[~is_known] - len(known_views)).tolist())
         return result
 
     return classes, read_views

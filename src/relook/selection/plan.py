@@ -94,7 +94,8 @@ def plan_selection(
     working += 0 if mapped else tempered
     room = limit - (0 if mapped else predictions)
     if room < (0 if compact else working):
-        raise _too_large(shape, limit - room + working, limit, on_disk)
+        advice = "" if on_disk else ", or keep predictions on disk (a run, an .npy of log_probs)"
+        raise _too_large(shape, limit - room + working, limit, advice)
     if compact:
         classes_to_keep(shape, room)
     return SelectionPlan(limit, predictions, min(working, room), mapped, compact)
@@ -130,13 +131,12 @@ def _plain_needs(shape: tuple[int, int, int]) -> int:
     )
 
 
-def _too_large(shape: tuple[int, ...], needed: int, limit: int, on_disk: bool) -> RelookError:
+def _too_large(shape: tuple[int, ...], needed: int, limit: int, advice: str = "") -> RelookError:
     candidates, images, classes = shape
-    elsewhere = "" if on_disk else ", or keep predictions on disk (a run, an .npy of log_probs)"
     return RelookError(
         f"selecting from {candidates:,} candidates × {images:,} images × {classes:,} classes "
         f"needs {size_text(needed)} of memory, got a limit of {size_text(limit)}: raise it, or "
-        f"take fewer images or candidates{elsewhere}"
+        f"take fewer images or candidates{advice}"
     )
 
 
@@ -168,11 +168,7 @@ def check_memory(shape: tuple[int, ...], memory: int, kept: int = _KEPT) -> None
     """Raise a RelookError if the search needs more than `memory` bytes."""
     needed = selection_needs(shape, kept)
     if needed > memory:
-        raise RelookError(
-            f"the search of {shape[0]} candidates × {shape[1]} images × {shape[2]} classes needs "
-            f"{size_text(needed)} of memory, got a limit of {size_text(memory)}: raise the "
-            "limit, or search fewer candidates or images"
-        )
+        raise _too_large(shape, needed, memory)
 
 
 def classes_to_keep(shape: tuple[int, ...], memory: int) -> int:
