@@ -204,7 +204,7 @@ def search_command(
     wanted = SearchSettings(chosen, **known).with_split(split, len(dataset))
     if dry_run:
         plan = time_request.existing_plan(out)
-        wanted = time_request.settings_before(wanted, plan)
+        wanted = time_request.initial_settings(wanted, plan)
         job = plan_search(predictor, dataset, wanted, test=test_set, directory=out)
         _print_cost(job, time_request, plan, as_json)
         return

@@ -208,7 +208,7 @@ def plan_search(
     directory: Path | None = None,
     store: str | None = None,
 ) -> SearchJob:
-    """Split the images, draw the pool and plan the selection, or raise an error that is certain.
+    """Split the images, draw the pool and plan the selection; raise every foreseeable error.
 
     All of `test` is held out, if it is given. Nothing is written.
     """

@@ -118,7 +118,7 @@ def search_dataset(
     plan = None
     if time_request is not None:
         plan = time_request.existing_plan(path)
-        settings = time_request.settings_before(settings, plan)
+        settings = time_request.initial_settings(settings, plan)
     job = plan_search(predictor, dataset, settings, test=test, directory=path, store=store)
     if job.plan.mapped and log is not None:
         size = size_text(job.plan.predictions)

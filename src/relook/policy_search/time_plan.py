@@ -254,7 +254,7 @@ class TimeRequest:
             )
         return stored
 
-    def settings_before(self, settings: SearchSettings, plan: TimePlan | None) -> SearchSettings:
+    def initial_settings(self, settings: SearchSettings, plan: TimePlan | None) -> SearchSettings:
         """Return the settings of an existing plan, or else the largest that there may be time for.
 
         The sizes of a new plan are cut down from these.

@@ -115,7 +115,7 @@ SourceViews = list[tuple[Source, list[int]]]
 
 @dataclass(frozen=True)
 class Known:
-    """The blocks of a store that others have predicted; the first source of a view is used."""
+    """Other stores' predictions for a store's blocks; the first source of a view is used."""
 
     sources: tuple[Source, ...]
     reused: Reused

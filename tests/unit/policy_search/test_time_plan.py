@@ -156,8 +156,8 @@ def test_more_than_the_normal_time_has_a_larger_pool(speed: Speed) -> None:
     speed(0.001)
     for effort, size in {"quick": 80, "normal": 80, "thorough": LARGER_POOL}.items():
         own = request(effort=effort)
-        assert own.settings_before(SETTINGS, None).pool_size == size
-    assert request(time="2h", pool_size=30).settings_before(SETTINGS, None) == SETTINGS
+        assert own.initial_settings(SETTINGS, None).pool_size == size
+    assert request(time="2h", pool_size=30).initial_settings(SETTINGS, None) == SETTINGS
 
 
 def test_not_even_the_least_fits(speed: Speed) -> None:
