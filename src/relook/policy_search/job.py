@@ -279,7 +279,7 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
         return held_out_split(dataset, shares, settings.seed)
     if settings.cross_fit:
         raise RelookError(
-            "cross_fit (--cross-fit) holds no images out: leave out one of it and test"
+            "cross_fit (--cross-fit) holds no images out: leave out test or cross_fit"
         )
     again = np.flatnonzero(is_in(test.identities, set_of(dataset.identities)))
     if len(again) > _MAX_SHARED * len(test):

@@ -282,7 +282,7 @@ class SearchSettings:
             return self
         if self.cross_fit:
             raise RelookError(
-                "cross_fit (--cross-fit) splits the images itself: leave out one of it and split"
+                "cross_fit (--cross-fit) splits the images itself: leave out split or cross_fit"
             )
         shares = parse_split(split, images)
         return replace(self, holdout=shares.holdout, left_out=shares.left_out)

@@ -96,11 +96,9 @@ def smaller_sizes(whole: Size, classes: int, *, free: Sequence[bool]) -> list[Si
     ]
     sizes, upper = [whole], whole
     for cut in (*cuts, _SMALLEST):
+        limits = zip(upper, cut, free, strict=True)
         lower = Size(
-            *(
-                before if limit is None or not may_shrink else min(before, limit)
-                for before, limit, may_shrink in zip(upper, cut, free, strict=True)
-            )
+            *(min(n, most) if most and may_shrink else n for n, most, may_shrink in limits)
         )
         for step in range(1, _STEPS + 1):
             pairs = zip(upper, lower, strict=True)
@@ -165,13 +163,11 @@ class TimePlan:
         """
         if self.seconds is None or (self.estimate or 0) <= self.seconds:
             return None
-        smaller = {"pool_size": str(max(2, self.size.candidates // 2))}
+        candidates = max(2, self.size.candidates // 2)
+        keywords, options = f"pool_size={candidates}", f"--pool-size {candidates}"
         if can_split:
-            smaller["split"] = f"{max(2, self.size.search // 2)}:{max(4, self.size.proof // 2)}"
-        keywords = ", ".join(
-            f"{name}={repr(value) if name == 'split' else value}" for name, value in smaller.items()
-        )
-        options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in smaller.items())
+            split = f"{max(2, self.size.search // 2)}:{max(4, self.size.proof // 2)}"
+            keywords, options = f"{keywords}, split={split!r}", f"{options} --split {split}"
         return (
             f"{duration(self.seconds)} is too short: the smallest plan takes {self._speed_text} "
             f"({self._sizes_text}), and runs all the same; for less: {keywords} ({options})"
@@ -283,16 +279,9 @@ class TimeRequest:
             proof = size.proof if job.test is None else 0
             left_out = 1 - (size.search + proof) / len(job.dataset)
             holdout = proof / (size.search + proof) or holdout
-        return TimePlan(
-            settings.pool_size if size.candidates == whole.candidates else size.candidates,
-            holdout,
-            left_out,
-            engine,
-            size,
-            self.seconds,
-            pace,
-            seconds(size),
-        )
+        pool_size = settings.pool_size if size[0] == whole[0] else size.candidates
+        estimate = seconds(size)
+        return TimePlan(pool_size, holdout, left_out, engine, size, self.seconds, pace, estimate)
 
 
 def _plan_file(path: Path) -> Path:
@@ -352,16 +341,13 @@ class Rounds:
             return done < self._kept
         if stored:
             return True
-        if done == so_far.plan.group:
-            self._log_interim_result(so_far)
-        if not self.request.finish and not self._next_overruns(so_far):
+        finish, is_first = self.request.finish, done == so_far.plan.group
+        if is_first and self.log is not None and not (finish or self.job.plan.mapped):
+            self.log(_interim_result(self.job, so_far))
+        if not finish and not self._next_overruns(so_far):
             return True
         self._stop_after(done)
         return False
-
-    def _log_interim_result(self, so_far: PredictionStore) -> None:
-        if self.log is not None and not self.job.plan.mapped and not self.request.finish:
-            self.log(_interim_result(self.job, so_far))
 
     def _next_overruns(self, so_far: PredictionStore) -> bool:
         """Whether another round, the selection and the comparison would not end in time."""
