@@ -230,7 +230,7 @@ def _wait_for(
     engine: RayEngine, count: int, predictor: Predictor, images: torch.Tensor, views: list[View]
 ) -> None:
     """Predict until every worker has started, and has compiled what it needs."""
-    while sum(hand.ready for hand in engine._hands) < count:
+    while sum(worker.ready for worker in engine._workers) < count:
         _seconds(predictor, images[:BATCH], views, 1)
     _seconds(predictor, images, views, 1)
 

@@ -42,7 +42,7 @@ from relook.policy_search.settings import (
     SearchKeywords,
     SearchSettings,
 )
-from relook.policy_search.time_plan import TimeWish
+from relook.policy_search.time_plan import TimeRequest
 from relook.report.run_files import read_run
 
 _SPEC_KEYWORDS = ("mean", "std", "outputs", "pretrained")
@@ -109,7 +109,7 @@ def search(
         _warn_former("search(run=…)", "search(out=…)")
     place = None if out is None and run is None else Path(out or run or "")
     reuse = keywords.pop("reuse", True)
-    prior, given, model_options, split, wish = _settings(keywords)
+    prior, given, model_options, split, time_request = _settings(keywords)
     if split is not None and test is not None:
         raise RelookError("expected a split of the images or separate test images, got both")
     of_spec = {"size": size, "crop": crop} if model_spec(model) is not None else {}
@@ -149,7 +149,7 @@ def search(
             origin=origin,
             log=say if is_shown(progress) else None,
             warn=warn,
-            wish=wish,
+            time_request=time_request,
             reuse=reuse,
         )
     return FoundPolicy(
@@ -318,14 +318,15 @@ def _recorded_job(
 
 def _settings(
     keywords: Mapping[str, Any],
-) -> tuple[RecipeChoice, dict[str, Any], dict[str, Any], str | None, TimeWish]:
+) -> tuple[RecipeChoice, dict[str, Any], dict[str, Any], str | None, TimeRequest]:
     """Return the recipe asked for, other settings, the model's keywords, the split and the time."""
     check_names("keyword of relook.search", keywords, SearchKeywords.__annotations__)
     given = dict(keywords)
     model_options, split = _pop(given, MODEL_KEYWORDS), given.pop("split", None)
-    prior, wish = RecipeChoice(**_pop(given, ("recipe", "exclude"))), TimeWish.of(given, split)
+    prior = RecipeChoice(**_pop(given, ("recipe", "exclude")))
+    time_request = TimeRequest.from_keywords(given, split)
     SearchSettings(prior.of((3, 32, 32))[0], **given)  # raises errors before images are read
-    return prior, given, model_options, split, wish
+    return prior, given, model_options, split, time_request
 
 
 def _origin(

@@ -35,9 +35,9 @@ from relook.policy.file import policy_to_json
 from relook.policy.recipes import AUTO
 from relook.policy_search.job import SearchJob, plan_search
 from relook.policy_search.notes import search_notes
-from relook.policy_search.search import PolicySearch, planned, search_dataset
+from relook.policy_search.search import PolicySearch, fit_to_time, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
-from relook.policy_search.time_plan import TimePlan, TimeWish, nothing_to_finish
+from relook.policy_search.time_plan import TimePlan, TimeRequest, no_complete_round
 from relook.predictions.model_calls import ENGINES, running_on
 from relook.predictions.store import stored_passes
 from relook.report.comparison_tables import print_comparison
@@ -174,7 +174,7 @@ def search_command(
         )
     given = {"recipe": recipe, **settings}
     given |= {} if holdout is None else {"holdout": holdout}
-    wish = TimeWish.of(given | vars(timing), split)
+    time_request = TimeRequest.from_keywords(given | vars(timing), split)
     prior = RecipeChoice(given.pop("recipe"), loading.read_names(exclude))
     SearchSettings(prior.of((3, 32, 32))[0], **given)  # raises errors before images are loaded
     if dry_run and not place.is_local:
@@ -183,7 +183,7 @@ def search_command(
     if timing.finish:  # before model and images are loaded
         passes = stored_passes(stored)
         if passes is None or not passes.views:
-            raise nothing_to_finish(out)
+            raise no_complete_round(out)
     # Workers of a cluster load their own models: here it is only described.
     predictor = network.load(model, device if place.is_local else "cpu", reading)
     images = reading.resolved(data, crops=prior.crops(input_of(predictor)))
@@ -197,10 +197,10 @@ def search_command(
         say(f"recipe {chosen.name}: {why} (--recipe to choose)")
     search = SearchSettings(chosen, **given).with_split(split, len(dataset))
     if dry_run:
-        plan = wish.known_plan(out)
-        search = wish.settled(search, plan)
+        plan = time_request.existing_plan(out)
+        search = time_request.initial_settings(search, plan)
         job = plan_search(predictor, dataset, search, test=test_set, directory=out)
-        _print_cost(job, wish, plan, as_json)
+        _print_cost(job, time_request, plan, as_json)
         return
     origin = as_recorded(
         command=typed_command(),
@@ -228,7 +228,7 @@ def search_command(
             origin=origin,
             log=say,
             warn=_say_note,
-            wish=wish,
+            time_request=time_request,
             reuse=reuse,
         )
     _print_result(found, out, as_json)
@@ -291,9 +291,11 @@ def _result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
     }
 
 
-def _print_cost(job: SearchJob, wish: TimeWish, plan: TimePlan | None, as_json: bool) -> None:
-    job, model, made = planned(job, wish if plan is None else None)
-    plan = plan or made
+def _print_cost(
+    job: SearchJob, time_request: TimeRequest, plan: TimePlan | None, as_json: bool
+) -> None:
+    job, model, new_plan = fit_to_time(job, time_request if plan is None else None)
+    plan = plan or new_plan
     settings, searched = job.settings, len(job.split.search)
     job = replace(job, predictor=model.predictor)
     model.tell(say)
@@ -324,7 +326,7 @@ def _print_cost(job: SearchJob, wish: TimeWish, plan: TimePlan | None, as_json: 
         print_json(cost)
         return
     typer.echo(job.summary)
-    late = None if plan is None else plan.too_long(with_split=job.can_split)
-    typer.echo(job.time_text(seconds) if plan is None else late or str(plan))
+    overrun = None if plan is None else plan.overrun_note(can_split=job.can_split)
+    typer.echo(job.time_text(seconds) if plan is None else overrun or str(plan))
     typer.echo(f"selection: {job.plan}")
     typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")

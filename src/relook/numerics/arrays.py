@@ -1,4 +1,4 @@
-"""Names for the arrays that the project hands around."""
+"""Names for the array types that all packages use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Labels = NDArray[np.int64]
 """The class of each image, `[image]`."""
 
 Indices = NDArray[np.int64]
-"""Places in an array: of images, candidates, classes."""
+"""Places of images, candidates or classes in an array."""
 
 
 def runs(count: int, size: int) -> list[slice]:

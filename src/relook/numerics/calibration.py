@@ -16,24 +16,24 @@ from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.intervals import independent_images
 
 LOG_FLOOR = -80.0
-"""Log-probabilities below this count as this, so that probability 0 has a finite score."""
+"""The floor of log-probabilities, so that probability 0 has a finite score."""
 
 TEMPERATURE_RANGE = (0.05, 20.0)
 """The lowest and the highest temperature that a fit may return."""
 
 SOUND_TEMPERATURES = (1e-3, 1e3)
-"""What a temperature may be where it is read or given: more than any fit returns, and far from what
-would divide predictions into infinities."""
+"""The range of temperatures that may be read or given: wider than any fit returns, but too narrow
+to turn predictions into infinities."""
 
 PRIOR = 8.0
-"""How strongly a fitted temperature is held to 1: the log-likelihood's sum over all images has
-this times log β − β added, which is largest at β = 1/τ = 1. Of what was tried, this loses least
-with 15 to 100 images, and hundreds of images outweigh it (docs/concepts.md)."""
+"""The weight of the prior that shrinks a fitted temperature to 1: log β − β, which is largest at
+β = 1/τ = 1, times this is added to the log-likelihood's sum over all images. Of the values tried,
+this loses least with 15 to 100 images; hundreds of images outweigh it (docs/concepts.md)."""
 
 _BETA_RANGE = (1 / TEMPERATURE_RANGE[1], 1 / TEMPERATURE_RANGE[0])
 _TOLERANCE = 1e-7  # of β; the score is flat there, so it is off by about 1e-14
 _FLAT_SPREAD = 5e-11  # × the largest β: the score then moves by at most 1e-9, which is a tie
-_MAX_PASSES = 200  # a guard only: each second pass halves the bracket or the step
+_MAX_PASSES = 200  # only a safeguard: every second pass halves the bracket or the step
 _BLOCK_VALUES = 1 << 16  # values handled at once: small enough to stay in the cache
 
 
@@ -47,7 +47,7 @@ def temper(log_probs: LogProbs, temperature: float) -> FloatArray:
 
 
 def check_temperature(temperature: float) -> float:
-    """Return a temperature that predictions can be divided by, or raise."""
+    """Return the temperature, or raise if it is out of range."""
     low, high = SOUND_TEMPERATURES
     if not low <= temperature <= high:
         raise RelookError(f"expected a temperature from {low:g} to {high:g}, got {temperature!r}")
@@ -64,18 +64,18 @@ def fit_temperature(
     view_temperature: float = 1.0,
     start: float = 1.0,
 ) -> float:
-    """Return the temperature that fits `log_probs` `[n, c]`, shrunk to 1 where images are few.
+    """Return the temperature that fits `log_probs` `[n, c]`, shrunk to 1 if images are few.
 
-    An average of views at a `view_temperature` κ is flatter by about κ: there it is shrunk to 1/κ,
-    which undoes that. A `prior` of 0 gives the likeliest temperature, as the paper takes it: fifty
-    images that are all right drive it to its limit. Images of a group (`groups`) count as one.
+    An average of views at a `view_temperature` κ is flatter by about κ, so it is shrunk to 1/κ
+    instead. A `prior` of 0 gives the likeliest temperature, as in the paper, which goes to its
+    limit if all of fifty images are right. Images of one of the `groups` count as one.
     """
     images = np.ones(len(labels)) if weights is None else weights
-    held = prior / independent_images(images, groups)
-    _, found = calibrated_log_likelihoods(
-        log_probs[None], labels, weights, start, held, view_temperature
+    prior_per_image = prior / independent_images(images, groups)
+    _, temperatures = calibrated_log_likelihoods(
+        log_probs[None], labels, weights, start, prior_per_image, view_temperature
     )
-    return float(found[0])
+    return float(temperatures[0])
 
 
 def calibrated_log_likelihood(
@@ -84,7 +84,7 @@ def calibrated_log_likelihood(
     """Return max over τ of mean log softmax(log q / τ)[label], and that τ, for `[n, c]`.
 
     `weights` `[n]` turns the mean over images into a weighted one; `start` is a first guess
-    of the temperature. Where the score does not depend on τ (uniform predictions), τ is 1.
+    of the temperature. If the score does not depend on τ (uniform predictions), τ is 1.
     """
     scores, temperatures = calibrated_log_likelihoods(log_probs[None], labels, weights, start)
     return float(scores[0]), float(temperatures[0])
@@ -100,10 +100,10 @@ def calibrated_log_likelihoods(
 ) -> tuple[FloatArray, FloatArray]:
     """Fit k sets of predictions `[k, n, c]` side by side: cLLs `[k]`, temperatures `[k]`.
 
-    `prior` · (log β − β / `likeliest`) is added to what is maximised, not to what is returned.
+    `prior` · (log β − β / `likeliest`) is added to the maximised score, not to the returned one.
 
-    The score is concave in β = 1/τ, and a bracketed Newton finds its maximum; no set's
-    result depends, to the last bit, on which others are fitted with it.
+    The score is concave in β = 1/τ, and a bracketed Newton iteration finds its maximum. A set's
+    result is the same to the last bit whichever others are fitted with it.
     """
     gaps = floor_log_probs(log_probs)
     gaps -= gaps.max(axis=-1, keepdims=True)
@@ -118,11 +118,11 @@ def calibrated_log_likelihoods(
         slope += prior * (1 / beta[part] - 1 / likeliest)
         bend += prior / beta[part] ** 2
         target, found = bracket.step(part, beta[part], slope, bend)
-        going_on = ~(found | flat[part])
-        left = left[going_on]
+        unfinished = ~(found | flat[part])
+        left = left[unfinished]
         if not len(left):
             break
-        beta[left] = target[going_on]
+        beta[left] = target[unfinished]
     return scores, 1 / beta
 
 
@@ -131,7 +131,7 @@ def mean_log_probs(
 ) -> FloatArray:
     """Return the log of the mean probability along `axis`, without leaving log space.
 
-    `counts` holds one weight for each entry of the axis: how often it is repeated.
+    `counts` has a weight for each entry of the axis: how often it is repeated.
     """
     moved = np.moveaxis(np.asarray(log_probs, dtype=np.float64), axis, -1)
     shares = np.ones(moved.shape[-1]) if counts is None else np.asarray(counts, dtype=np.float64)
@@ -142,7 +142,7 @@ def mean_log_probs(
         )
     moved, shares = moved[..., shares > 0], shares[shares > 0]
     top = np.maximum(moved.max(axis=-1, keepdims=True), np.finfo(np.float64).min)
-    with np.errstate(divide="ignore"):  # probability 0 in every entry: −inf is right
+    with np.errstate(divide="ignore"):  # probability 0 in every entry gives −inf
         share = (np.exp(moved - top) * shares).sum(axis=-1) / shares.sum()
         return np.asarray(np.log(share) + top[..., 0])
 
@@ -150,8 +150,7 @@ def mean_log_probs(
 def prefix_log_probs(log_probs: Iterable[LogProbs], lengths: Iterable[int]) -> Iterator[FloatArray]:
     """Yield the log of the mean probability `[n, c]` of the first k entries, for each length k.
 
-    `log_probs` is `[entry, n, c]`, or anything that gives the entries `[n, c]` one by one;
-    the lengths must rise.
+    `log_probs` is `[entry, n, c]`, or an iterable of entries `[n, c]`; the lengths must rise.
     """
     entries = iter(log_probs)
     total, done = np.zeros(()), 0
@@ -162,7 +161,7 @@ def prefix_log_probs(log_probs: Iterable[LogProbs], lengths: Iterable[int]) -> I
             entry = next(entries, None)
             if entry is None:
                 raise RelookError(f"expected at least {length} predictions, got {done}")
-            # A float64 holds e^−80, the floor of every prediction, and sums of it.
+            # float64 can represent e^−80, the floor of predictions, and its sums.
             total = total + np.exp(entry, dtype=np.float64)
             done += 1
         with np.errstate(divide="ignore"):  # predictions from elsewhere may hold probability 0
@@ -175,7 +174,7 @@ def floor_log_probs(log_probs: LogProbs) -> FloatArray:
 
 
 def weighted_mean(values: FloatArray, weights: FloatArray | None) -> FloatArray:
-    """Return the mean over the last axis, weighted where weights `[n]` are given."""
+    """Return the mean over the last axis, weighted if weights `[n]` are given."""
     if weights is None:
         return np.asarray(values.mean(axis=-1))
     return np.asarray((values * weights).sum(axis=-1) / weights.sum())
@@ -209,7 +208,7 @@ def _derivatives(
 
 
 class Bracket:
-    """Between which β the best of each of `count` sets lies, and how far its last step went."""
+    """The interval of β around the best one of each of `count` sets, and its last step's length."""
 
     def __init__(self, count: int) -> None:
         self.low, self.high = np.zeros(count), np.full(count, np.inf)
@@ -218,16 +217,16 @@ class Bracket:
     def step(
         self, which: Indices | slice, beta: FloatArray, slope: FloatArray, bend: FloatArray
     ) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Return the next β of some sets, and whether that of now is the best one.
+        """Return the next β of some sets, and whether the current one is the best.
 
-        Newton's step, where it stays in the bracket and shrinks fast; else the bracket is halved.
-        An end at 0 or infinity has not been tried yet: then the limit on that side comes first.
+        That is Newton's step if it stays in the bracket and shrinks fast; else the bracket is
+        halved. An end at 0 or infinity has not been tried yet: the limit on that side comes first.
         """
         low = np.where(slope >= 0, beta, self.low[which])
         high = np.where(slope >= 0, self.high[which], beta)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             step = slope / bend
-        # 0/0: so sure of every label that nothing is left to gain; any sharper is as good.
+        # 0/0: every label is so certain that sharper predictions are as good.
         newton = np.clip(beta + np.where(np.isnan(step), np.inf, step), *_BETA_RANGE)
         move = np.abs(newton - beta)
         bottom, top = np.clip(low, *_BETA_RANGE), np.clip(high, *_BETA_RANGE)

@@ -1,8 +1,8 @@
 """Prediction sets with a guarantee: split conformal prediction.
 
-A class is in an image's set where its score is at most a threshold that other images, with labels,
-have set: the true class of a new image then is in it with the coverage asked for, on average over
-images, whatever the network. Scores are by probabilities `[image, class]`, without randomness:
+A class is in an image's set if its score is at most a threshold, fitted on other labelled images:
+the true class of a new image is then in its set with the wanted coverage, on average over images,
+whatever the network. Scores are deterministic functions of probabilities `[image, class]`:
 
 - lac: 1 − the class's probability (Sadinle and others 2019): smallest sets, which may be empty;
 - aps: the probability of all likelier classes together (Romano and others 2020; Angelopoulos and
@@ -25,20 +25,19 @@ from relook.numerics.intervals import group_numbers
 
 Score = Literal["lac", "aps", "raps"]
 PENALTY, FREE = 0.01, 5
-"""Of raps, where nothing else is said: what each class costs after so many that are free."""
+"""The defaults of raps: the penalty for each class after so many that are free."""
 
 SLACK = 1e-6
-"""What a score may be above its threshold: float32 computes it otherwise on other engines."""
+"""The tolerance above a threshold: scores in float32 differ between engines."""
 
-_ROUNDING = 1e-9  # of shares of images, which are whole numbers of images
+_ROUNDING = 1e-9  # of numbers of images computed from shares
 
 
 @dataclass(frozen=True)
 class SetRule:
-    """Which classes are in a set: those whose score is at most a threshold, or the class's own.
+    """The classes of a set: those whose score is at most the threshold, common or per class.
 
-    It holds for probabilities at the `temperature` that it was made with. `penalty` and `free` are
-    of raps alone.
+    It is valid for probabilities at its `temperature`. `penalty` and `free` are for raps alone.
     """
 
     score: Score
@@ -49,24 +48,24 @@ class SetRule:
     free: int = 0
 
     def sets(self, probabilities: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-        """Return which classes are in each image's set, `[image, class]`."""
+        """Return a mask of the classes in each image's set, `[image, class]`."""
         self.check_classes(probabilities.shape[1])
         scores = set_scores(probabilities, self.score, self.penalty, self.free)
         return np.asarray(scores <= np.array(self.thresholds) + SLACK)
 
     def check_classes(self, classes: int) -> None:
-        """Raise where there are not as many thresholds as classes."""
+        """Raise unless there is one threshold, or one for each class."""
         if len(self.thresholds) not in (1, classes):
             raise RelookError(
                 f"expected {len(self.thresholds)} classes, as prediction sets have thresholds, "
-                f"got {classes}: make them anew with  relook conformal"
+                f"got {classes}: make them again with  relook conformal"
             )
 
 
 def set_scores(
     probabilities: NDArray[np.floating[Any]], score: Score, penalty: float = 0.0, free: int = 0
 ) -> FloatArray:
-    """Return how far each class is from being in a set, `[image, class]`."""
+    """Return the score of each class, `[image, class]`: the lower, the sooner it is in a set."""
     shares = np.asarray(probabilities, dtype=np.float64)
     if score == "lac":
         return np.asarray(1 - shares)
@@ -93,17 +92,17 @@ def fit_sets(
     groups: ArrayLike | None = None,
     classes: tuple[str, ...] = (),
 ) -> SetRule:
-    """Return the rule that covers labels like these, of images that nothing was learned on.
+    """Fit the rule on labels of images that nothing was learned on.
 
-    With `per_class` each class is covered as asked for, not only their mean. Of `groups` of images
-    that belong together, a new one is covered. `classes` are names, for messages.
+    With `per_class` each class has the coverage, not only their mean. With `groups` of images that
+    belong together, the coverage is for images of a new group. `classes` are names for messages.
     """
-    _check_wanted(score, coverage, penalty, free)
+    _check_options(score, coverage, penalty, free)
     if score != "raps":
         penalty, free = 0.0, 0
     scores = set_scores(probabilities, score, penalty, free)[np.arange(len(labels)), labels]
     units = None if groups is None else group_numbers(groups, len(labels))
-    parts = [(np.arange(len(labels)), "")]
+    parts = [(np.arange(len(labels)), "")]  # images, and their name in messages
     if per_class:
         names = classes or tuple(map(str, range(probabilities.shape[1])))
         parts = [(np.flatnonzero(labels == k), f" of {name}") for k, name in enumerate(names)]
@@ -115,14 +114,14 @@ def fit_sets(
 
 
 def images_for_coverage(coverage: float) -> int:
-    """Return how many images, or groups of them, a threshold takes at least."""
+    """Return the fewest images, or groups of them, that a threshold can be fitted on."""
     return math.ceil(coverage / (1 - coverage) - _ROUNDING)
 
 
 def coverage_deviation(coverage: float, images: int) -> float:
-    """Return how much the coverage varies with the images that set the threshold.
+    """Return the standard deviation of the coverage over choices of the threshold's images.
 
-    It is that of the beta distribution which the coverage of so many independent images has.
+    With independent images the coverage has a beta distribution.
     """
     rank = math.ceil((images + 1) * coverage - _ROUNDING)
     share = rank / (images + 1)
@@ -149,7 +148,7 @@ def _threshold(scores: FloatArray, coverage: float, units: ArrayLike | None, of:
     return float(scores[order][np.searchsorted(reached, coverage - _ROUNDING)])
 
 
-def _check_wanted(score: str, coverage: float, penalty: float, free: int) -> None:
+def _check_options(score: str, coverage: float, penalty: float, free: int) -> None:
     if score not in get_args(Score):
         raise unknown_name("score", score, get_args(Score))
     for name, value, sound, wanted in (

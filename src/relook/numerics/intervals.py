@@ -1,12 +1,12 @@
-"""How sure a mean over images is: its standard error, and the interval of a paired difference.
+"""The uncertainty of a mean over images: its standard error, and intervals of paired differences.
 
-Few images of a good network show few of its errors, and then both the bootstrap and the sample's
-own variance are too sure. The predictions themselves say what a difference would be for other
+A few images of a good network show few of its errors, and then both the bootstrap and the sample
+variance are too confident. The predictions themselves show what a difference would be for other
 labels, and so how much it varies: that variance counts as if it came from `LIKELY_IMAGES` more
-images. docs/concepts.md has what benchmarks/set_coverage.py measures of it.
+images. docs/concepts.md has the measurements of benchmarks/set_coverage.py.
 
-For differences in accuracy T. Tango's score bound for two paired proportions (1998), the usual
-test of non-inferiority, knows the same: images without a loss do not prove that there is none.
+Differences in accuracy have T. Tango's score bound for two paired proportions (1998), the usual
+test of non-inferiority, for the same reason: images without a loss do not prove that there is none.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from relook.errors import RelookError
 from relook.numerics.arrays import FloatArray, LogProbs
 
 Groups = NDArray[np.int64]
-"""Which images belong together, `[image]`: numbers from 0 on."""
+"""Each image's group, `[image]`: numbers from 0 on."""
 
 LIKELY_IMAGES = 30
-"""How many images the variance that the predictions expect counts for."""
+"""The images that the variance expected by the predictions counts as."""
 
 CONFIDENCE = 0.95
-"""Of the one-sided bound on a loss of accuracy."""
+"""The confidence of the one-sided bound on a loss of accuracy."""
 
 _HALVINGS = 60
-_CAREFUL_GROUPS = 5  # that differ as one, beside those that do
+_PRIOR_GROUPS = 5  # assumed groups that differ as one, besides the observed ones
 _ROUNDING = 1e-9  # of shares that add up to one
-_TINY = 1e-300  # in place of 0 as a divisor, where the dividend is 0 as well
+_TINY = 1e-300  # a divisor instead of 0, when the dividend is 0 too
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ def paired_interval(
 ) -> Interval:
     """Return the mean of per-image differences `[n]` with Student's interval.
 
-    Images of one of the `groups` `[n]` count as a whole, `weights` `[n]` make it a weighted mean;
-    `likely` is the variance that the predictions expect (`likely_variance`).
+    Images of one of the `groups` `[n]` count as one; `weights` `[n]` make it a weighted mean;
+    `likely` is the variance expected by the predictions (`likely_variance`).
     """
     values = _checked(differences, confidence)
     own = np.ones(len(values)) if weights is None else weights
@@ -72,7 +72,7 @@ def paired_interval(
     total = variance * freedom
     if likely is not None:
         known = independent_images(own, numbers)
-        # Each of the two methods has a temperature that was fitted to such images.
+        # Each of the two methods has a temperature fitted to such images.
         total = (total + LIKELY_IMAGES * likely / known) * (1 + 2 / known)
         freedom += LIKELY_IMAGES
     reach = student_quantile((1 + confidence) / 2, freedom) * math.sqrt(total / freedom)
@@ -80,9 +80,9 @@ def paired_interval(
 
 
 def likely_variance(one: LogProbs, other: LogProbs) -> float:
-    """Return the variance of one − other, log-probabilities of labels, over images and labels.
+    """Return the variance of one − other over images and their possible labels.
 
-    Both are calibrated log-probabilities `[n, c]`; a label is as likely as their mean says.
+    Both are calibrated log-probabilities `[n, c]`; their mean is the probability of a label.
     """
     change = np.subtract(one, other, dtype=np.float64)
     chance = (np.exp(one, dtype=np.float64) + np.exp(other, dtype=np.float64)) / 2
@@ -93,7 +93,7 @@ def likely_variance(one: LogProbs, other: LogProbs) -> float:
 def student_quantile(share: float, freedom: float) -> float:
     """Return the quantile of Student's t by its expansion around the normal one (Hill 1970).
 
-    With 10 degrees of freedom and more it is exact to 4 digits up to a share of 0.9999.
+    With at least 10 degrees of freedom it is exact to 4 digits up to a share of 0.9999.
     """
     z = NormalDist().inv_cdf(share)
     terms = (
@@ -113,7 +113,7 @@ def share_interval(
     groups: ArrayLike | None = None,
     weights: FloatArray | None = None,
 ) -> Interval:
-    """Return the mean of differences in being right `[n]`, each from −1 to 1, with its interval.
+    """Return the mean of differences in correctness `[n]`, each from −1 to 1, with its interval.
 
     `groups` and `weights` are as in `paired_interval`.
     """
@@ -131,10 +131,10 @@ def share_interval(
 
 
 def loss_bound(lost: float, gained: float, images: float, confidence: float = CONFIDENCE) -> float:
-    """Return the largest share of accuracy that may be lost, by what `images` images say.
+    """Return the largest loss of accuracy that is compatible with `images` images.
 
-    `lost` counts images that only the dearer prediction gets right, `gained` those that only
-    the cheaper one does.
+    `lost` counts images that only the more expensive prediction gets right, `gained` those that
+    only the cheaper one does.
     """
     if images < 1 or lost < 0 or gained < 0 or lost + gained > images * (1 + _ROUNDING):
         raise RelookError(
@@ -152,7 +152,7 @@ def loss_bound(lost: float, gained: float, images: float, confidence: float = CO
 
 
 def images_needed(loss: float) -> int:
-    """Return how many images can support a loss at all: those that show none."""
+    """Return the fewest images that can rule out a larger loss than `loss`, if none shows one."""
     z = NormalDist().inv_cdf(CONFIDENCE)
     return math.ceil(z * z * (1 - loss) / loss)
 
@@ -170,18 +170,18 @@ def mean_and_error(
 ) -> tuple[float, float]:
     """Return the weighted mean of `values` `[image]`, and its standard error.
 
-    Images of one group say little more than one of them: the error is that of groups.
+    Images of one group tell little more than one of them: the error is that of groups.
     """
     values, shares = _units(values, weights, groups)
-    mean = float((shares * values).sum())  # no product of vectors: its sum depends on the threads
+    mean = float((shares * values).sum())  # not a dot product: its sum depends on the threads
     return mean, math.sqrt(float((shares**2 * (values - mean) ** 2).sum()))
 
 
 def independent_images(weights: FloatArray, groups: ArrayLike | None = None) -> float:
-    """Return how many independent images there are if those of a group are one and the same.
+    """Return the number of independent images if those of a group count as one.
 
-    That is the number of groups where all weigh the same, and fewer where some dominate (Kish's
-    effective size).
+    That is the number of groups if all weigh the same, and less if some dominate (Kish's effective
+    size).
     """
     if groups is not None:
         weights = np.bincount(group_numbers(groups, len(weights)), weights).astype(np.float64)
@@ -212,9 +212,9 @@ def _mean_variance_freedom(
 ) -> tuple[float, float, float]:
     """Return the weighted mean, its variance without bias, and the degrees of freedom of that.
 
-    A few large groups, or images of a rare class, draw the mean towards them and hide how much
-    they vary. Where all units vary alike, each square has a known expectation, and the degrees of
-    freedom are Satterthwaite's (Bell and McCaffrey 2002); n − 1 where all weigh the same.
+    A few large groups, or images of a rare class, pull the mean towards them and so hide their
+    variance. If all units vary alike, each square has a known expectation, and the degrees of
+    freedom are Satterthwaite's (Bell and McCaffrey 2002): n − 1 if all weigh the same.
     """
     values, shares = _units(values, weights, groups)
     mean = float((shares * values).sum())
@@ -228,7 +228,7 @@ def _mean_variance_freedom(
 
 
 def _checked(differences: ArrayLike, confidence: float) -> FloatArray:
-    """Return differences `[n]` as an interval takes them, or raise."""
+    """Return differences `[n]` in float64, or raise if they allow no interval."""
     values = np.asarray(differences, dtype=np.float64)
     if values.ndim != 1 or len(values) < 2:
         raise RelookError(
@@ -244,10 +244,10 @@ def _checked(differences: ArrayLike, confidence: float) -> FloatArray:
 def _design_effect(
     values: FloatArray, weights: FloatArray, groups: Groups, differing: float
 ) -> float:
-    """Return how many times as much a mean varies as if no images belonged together.
+    """Return the variance of a mean, relative to that of independent images.
 
-    Few groups in which anything differs say little about it: then it tends to the most that
-    can be, a group that differs as one.
+    If few groups have any difference, the estimate tends to its maximum: images of a group that
+    all differ together.
     """
     alone = independent_images(weights)
     most = alone / independent_images(weights, groups)
@@ -255,11 +255,11 @@ def _design_effect(
     spread = (differing - mean**2) / alone
     found = float(np.clip(error**2 / spread, 1.0, most)) if spread > 0 else most
     known = len(np.unique(groups[values != 0]))
-    return (known * found + _CAREFUL_GROUPS * most) / (known + _CAREFUL_GROUPS)
+    return (known * found + _PRIOR_GROUPS * most) / (known + _PRIOR_GROUPS)
 
 
 def _score(loss: float, lost: float, gained: float, images: float) -> float:
-    """Return how many standard errors the observed loss is above `loss`."""
+    """Return the distance of the observed loss above `loss`, in standard errors."""
     share = _gained_share(loss, lost, gained, images)
     spread = images * max(2 * share + loss - loss * loss, 0.0)
     surplus = lost - gained - images * loss

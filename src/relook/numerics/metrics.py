@@ -19,7 +19,7 @@ from relook.numerics.intervals import Interval, paired_interval, share_interval
 ECE_BINS = 15
 
 COVERAGES = (0.8, 0.9, 0.95, 1.0)
-"""The shares of images that are answered, where the least sure get no answer."""
+"""The shares of images that are answered; the least certain ones are not."""
 
 _CURVE = np.arange(1, 101) / 100
 
@@ -75,9 +75,9 @@ def classwise_ece(log_probs: LogProbs, labels: Labels, weights: FloatArray | Non
 
 @dataclass(frozen=True)
 class Answered:
-    """How many answers are right where a share of the images is answered, the surest.
+    """The accuracy if only a share of the images is answered, the most certain ones.
 
-    `over_plain` is the difference to the plain image's; the intervals of all shares hold together.
+    `over_plain` is the gain over the plain image; the intervals of all shares hold simultaneously.
     """
 
     share: float
@@ -87,10 +87,10 @@ class Answered:
 
 @dataclass(frozen=True)
 class Selective:
-    """What it brings not to answer unsure images, at some shares that are answered.
+    """Selective prediction: the accuracy if only the most certain images are answered.
 
     `aurc` is the mean share of wrong answers over all coverages; `curve` has that share at 1 %,
-    2 % … 100 %. The calibration errors are of calibrated predictions.
+    2 % … 100 %. The calibration errors are those of calibrated predictions.
     """
 
     at: tuple[Answered, ...]
@@ -100,13 +100,13 @@ class Selective:
     classwise_ece: float | None = None
 
     def answering(self, share: float) -> Answered | None:
-        """Return what is known of a share."""
-        return next((one for one in self.at if one.share == share), None)
+        """Return the entry of `at` for a share, if there is one."""
+        return next((entry for entry in self.at if entry.share == share), None)
 
 
 @dataclass(frozen=True)
 class SelectiveRisks:
-    """By calibrated confidence, and for the policy by the disagreement of its views too."""
+    """Selective prediction by calibrated confidence, and by disagreement of the policy's views."""
 
     plain: Selective
     policy: Selective
@@ -121,9 +121,9 @@ def selective(
     groups: ArrayLike | None = None,
     weights: FloatArray | None = None,
 ) -> Selective:
-    """Return what it brings to answer the surest images alone; `right` `[n]` is 1 or 0.
+    """Evaluate answering only the most certain images; `right` `[n]` is 1 or 0.
 
-    `plain` has both arguments of the plain image's predictions, to compare with.
+    `plain` has `sureness` and `right` of the plain image, to compare with.
     """
     own = np.ones(len(right)) if weights is None else weights
 
@@ -150,9 +150,9 @@ def selective(
 
 
 def answered(sureness: FloatArray, coverage: float, weights: FloatArray) -> FloatArray:
-    """Return how much of each image is answered `[n]`, so that a share of all is.
+    """Return the part of each image that is answered `[n]`, so that a share of all is.
 
-    The surest come first; where equally sure ones are too many, each is answered in part.
+    The most certain come first; of equally certain ones at the limit, each is answered in part.
     """
     _, places = np.unique(-sureness, return_inverse=True)
     sizes = np.bincount(places, weights)
@@ -162,10 +162,10 @@ def answered(sureness: FloatArray, coverage: float, weights: FloatArray) -> Floa
 
 
 def aurc(sureness: FloatArray, right: FloatArray, weights: FloatArray | None = None) -> float:
-    """Return the mean share of wrong answers among the k surest images, over all k.
+    """Return the mean share of wrong answers among the k most certain images, over all k.
 
-    Geifman and El-Yaniv's area under the risk-coverage curve; equally sure images count as in
-    any order.
+    Geifman and El-Yaniv's area under the risk-coverage curve, independent of the order of equally
+    certain images.
     """
     own = np.ones(len(right)) if weights is None else weights
     _, places = np.unique(-sureness, return_inverse=True)
@@ -187,10 +187,10 @@ def entropy(log_probs: LogProbs) -> FloatArray:
 
 
 def mutual_information(views: Iterable[LogProbs]) -> FloatArray:
-    """Return how much views disagree on each image `[n]`, in nats, at least 0.
+    """Return the disagreement of views on each image `[n]`, in nats, at least 0.
 
-    That is the entropy of their mean less the mean of their entropies. `views` gives the
-    log-probabilities `[n, c]` of one after another, as they are averaged.
+    That is the entropy of their mean minus the mean of their entropies. `views` yields
+    log-probabilities `[n, c]`, tempered as they are averaged.
     """
     entropies = []
     total: FloatArray | float = 0.0
@@ -223,17 +223,17 @@ def _weights(labels: Labels, weights: FloatArray | None) -> FloatArray:
 
 
 def _binned_error(surplus: FloatArray, bins: Labels, weights: FloatArray) -> float:
-    """Return the mean over images of what their bin's mean surplus differs from 0."""
+    """Return the mean over images of their bin's absolute mean surplus."""
     return float(np.abs(np.bincount(bins, weights * surplus)).sum() / weights.sum())
 
 
 def auroc(own: FloatArray, foreign: FloatArray) -> float:
-    """Return how often an own image has the higher score of a pair; ties count half."""
+    """Return the share of pairs in which the own image has the higher score; ties count half."""
     return float(_placements(own, foreign).mean())
 
 
 def fpr95(own: FloatArray, foreign: FloatArray) -> float:
-    """Return the share of foreign images that pass where 95 % of the own ones do."""
+    """Return the share of foreign images that pass the threshold of 95 % of the own ones."""
     threshold = np.quantile(own, 0.05, method="lower")
     return float((foreign >= threshold).mean())
 
@@ -257,7 +257,7 @@ def auroc_gain(
 
 
 def _placements(scores: FloatArray, others: FloatArray) -> FloatArray:
-    """Return the share of the others below each score `[n]`, ties by half."""
+    """Return the share of the others below each score `[n]`; ties count half."""
     ordered = np.sort(others)
     sides = [np.searchsorted(ordered, scores, side) for side in ("left", "right")]
     return np.asarray((sides[0] + sides[1]) / (2 * len(others)))

@@ -1,7 +1,7 @@
-"""Random numbers by counter: each is a pure function of what it is for.
+"""Random numbers by counter: each is a pure function of its purpose.
 
 Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) maps a
-counter and a key to bits, so a draw needs no state, no order and no generator to hand around.
+counter and a key to bits, so a draw needs no state, no order and no generator to pass around.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROUNDS = 10
 
 
 class Stream(IntEnum):
-    """What a draw is for; streams never share numbers."""
+    """The purpose of a draw; streams never share numbers."""
 
     VIEW = 0
     POOL = 1

@@ -18,16 +18,16 @@ def stratified_split(
 ) -> tuple[Indices, Indices]:
     """Split images in two; the second part gets `share` of all and, closely, of each class.
 
-    Returns sorted indices. A class of two images or more is on both sides where the size of
-    the parts allows it. With `groups` (one id for each image) a group is never torn apart,
-    and the shares are as near as a greedy assignment brings them.
+    Returns sorted indices. A class of two images or more is on both sides if the size of the
+    parts allows it. With `groups` (an id for each image) a group is never divided, and the shares
+    are as close as a greedy assignment comes.
     """
     return _split(np.asarray(labels), share, np.random.default_rng(seed), groups)
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How images are split: `left_out` of all, then `holdout` of what remains."""
+    """The shares of a split: `left_out` of all images, then `holdout` of the rest."""
 
     holdout: float
     left_out: float = 0.0
@@ -53,7 +53,7 @@ def parse_split(text: str, images: int) -> Shares:
 
 
 class Split(NamedTuple):
-    """Which images a search sees, and which are held out to compare on, both ascending."""
+    """The images to search with, and those held out to compare on, both ascending."""
 
     search: Indices
     held_out: Indices
@@ -72,7 +72,7 @@ def search_split(
 
 
 def joined_groups(one: ArrayLike, other: ArrayLike) -> Indices:
-    """Return groups `[n]` that keep together what either of two groupings does."""
+    """Return groups `[n]` that join images that are together in either of two groupings."""
     columns = [np.unique(given, return_inverse=True)[1] for given in (one, other)]
     joined = np.arange(len(columns[0]))
     while True:
@@ -103,7 +103,7 @@ def _bad_split(text: str) -> RelookError:
 def halvings(
     images: int, count: int = 5, seed: int = 0, groups: ArrayLike | None = None
 ) -> list[tuple[Indices, Indices]]:
-    """Halve the images `count` times and use each halving both ways: 2·count pairs.
+    """Halve the images `count` times, and use each halving both ways: 2·count pairs.
 
     A pair is (calibrate, score): test-time cross-validation, the paper's section 4.
     """
@@ -122,7 +122,7 @@ def folds(
 ) -> list[tuple[Indices, Indices]]:
     """Cut the images into `count` parts at random: pairs of (all others, the part).
 
-    A group stays in one part; there may be fewer parts than asked for, at least 2.
+    A group stays in one part; there may be fewer parts, but at least 2.
     """
     units = np.arange(images) if groups is None else np.unique(groups, return_inverse=True)[1]
     sizes = np.bincount(units)
@@ -133,7 +133,7 @@ def folds(
     part = np.empty(len(sizes), dtype=np.int64)
     part[order] = (ends - sizes[order] / 2) * count / images
     own = part[units]
-    return [(np.flatnonzero(own != one), np.flatnonzero(own == one)) for one in np.unique(part)]
+    return [(np.flatnonzero(own != fold), np.flatnonzero(own == fold)) for fold in np.unique(part)]
 
 
 def _split(
@@ -155,11 +155,11 @@ def _choose_images(
     classes: Indices, share: float, generator: np.random.Generator
 ) -> NDArray[np.bool_]:
     sizes = np.bincount(classes)
-    # Shuffled, so that it is not always the first classes that gain by rounding.
+    # Shuffled, so that rounding does not always favour the first classes.
     order = generator.permutation(len(sizes))
     taken = np.empty_like(sizes)
     taken[order] = _allocate(sizes[order], share)
-    # Images in random order, gathered by class; each class gives its first ones.
+    # Images in random order, sorted by class; the first ones of each class are taken.
     shuffled = generator.permutation(len(classes))
     gathered = shuffled[np.argsort(classes[shuffled], kind="stable")]
     place = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -169,9 +169,9 @@ def _choose_images(
 
 
 def _allocate(sizes: Indices, share: float) -> Indices:
-    """Return how many of each class to take: whole numbers by largest remainder.
+    """Return the number of images to take of each class, by largest remainder.
 
-    They sum to `share` of the total, rounded, with at least one image left on both sides.
+    The numbers sum to `share` of the total, rounded, with at least one image left on both sides.
     """
     total = int(np.clip(np.floor(share * sizes.sum() + 0.5), 1, sizes.sum() - 1))
     least, most = np.minimum(sizes // 2, 1), np.maximum(sizes - 1, 1)
@@ -189,7 +189,7 @@ def _allocate(sizes: Indices, share: float) -> Indices:
 def _choose_groups(
     classes: Indices, share: float, generator: np.random.Generator, groups: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Give group after group to the side that lacks its classes more."""
+    """Assign each group in turn to the side that lacks its classes more."""
     if groups.shape != classes.shape:
         raise RelookError(f"expected {len(classes)} group ids, got shape {groups.shape}")
     _, ids, sizes = np.unique(groups, return_inverse=True, return_counts=True)

@@ -1,13 +1,12 @@
-"""The view temperature κ: how flat each view's prediction is made before views are averaged.
+"""The view temperature κ, which flattens each view's prediction before views are averaged.
 
 The average is q = mean over views of softmax(log p / κ). κ = 1 is the mean of probabilities, as in
-the paper; the larger κ, the closer to the mean of logits, which no single sure view can
-outvote. What κ is best depends on the network: one that is too sure of itself (its plain
-predictions want a temperature above 1) gains by a κ of 2 to 6; one that was trained with
-mixed or smoothed labels wants about 1.
+the paper; the larger κ, the closer to the mean of logits, which no single confident view can
+outvote. The best κ depends on the network: 2 to 6 for an overconfident one (whose plain
+predictions need a temperature above 1), about 1 for one trained with mixed or smoothed labels.
 
-κ is the most probable value given the labels, under a prior that is centred on the temperature of
-the plain predictions, and on 1 if that is lower: a hundred images hardly move it, a thousand do.
+κ is the most probable value given the labels, under a prior centred on the temperature of the plain
+predictions, or on 1 if that is lower: a hundred images hardly move it, a thousand do.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from relook.numerics.calibration import (
 from relook.numerics.intervals import Groups, independent_images
 
 VIEW_TEMPERATURES = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
-"""The values that κ may take. Finer steps gain nothing that images could show, and below 1, where
-one sure view outvotes many, no network gained."""
+"""The possible values of κ. Finer steps gain nothing measurable, and below 1, where one confident
+view outvotes many, no network gained."""
 
 _LENGTHS = (2, 3, 5, 10, 20)  # views: κ serves every budget
-_FEW_AND_MANY = (5, 20)  # the same for baselines, of which there are many
+_BASELINE_LENGTHS = (5, 20)  # fewer, as there are many baselines
 _PRIOR_SPREAD = 1.0  # the standard deviation of log κ
-_MOST_IMAGES = 5000  # more cannot change the choice by anything that matters
+_MAX_IMAGES = 5000  # more would not change the choice noticeably
 
 
 def choose_view_temperature(
@@ -48,11 +47,11 @@ def choose_view_temperature(
     weights: FloatArray | None = None,
     groups: Groups | None = None,
 ) -> float:
-    """Return the κ that suits views `[view, image, class]`, the plain image first.
+    """Return the best κ for views `[view, image, class]`, the plain image first.
 
     Averages of the first 2, 3, 5, 10 and 20 views count alike, each calibrated.
     """
-    some = np.linspace(0, len(labels) - 1, min(len(labels), _MOST_IMAGES)).astype(np.int64)
+    some = np.linspace(0, len(labels) - 1, min(len(labels), _MAX_IMAGES)).astype(np.int64)
     lengths = [length for length in _LENGTHS if length <= len(log_probs)] or [len(log_probs)]
     own = None if weights is None else weights[some]
     first = [np.asarray(one[some]) for one in log_probs[: lengths[-1]]]
@@ -69,8 +68,8 @@ def choose_view_temperature(
 def most_probable(scores: Sequence[float], images: float, plain_temperature: float) -> float:
     """Return the most probable of `VIEW_TEMPERATURES`, given the mean cLL with each.
 
-    `images` is how many independent ones the scores are means of; `plain_temperature` is what
-    calibrates the predictions of plain images.
+    `images` is the number of independent images behind the scores; `plain_temperature` is the
+    temperature that calibrates plain images.
     """
     logs = np.log(VIEW_TEMPERATURES)
     centre = math.log(max(1.0, plain_temperature))
@@ -97,17 +96,17 @@ def learned_view_temperatures(
     groups: ArrayLike | None = None,
     weights: FloatArray | None = None,
 ) -> list[float]:
-    """Return the view temperature that each part of the images asks for; 1 for a single view.
+    """Return the most probable view temperature for each part of the images; 1 for a single view.
 
-    `log_probs` `[view, n, c]`; `weights` `[n]` make all means weighted ones. It is the most
-    probable one, as a policy's is. Each average is made and calibrated once; how well it can be
-    calibrated on a part follows from the first two derivatives of its images' log-likelihoods.
+    `log_probs` is `[view, n, c]`; `weights` `[n]` make all means weighted ones. Each average is
+    made and calibrated once; its best score on a part follows from the first two derivatives of
+    the images' log-likelihoods.
     """
     if len(log_probs) < 2:
         return [1.0] * len(parts)
-    some = np.linspace(0, len(labels) - 1, min(len(labels), _MOST_IMAGES)).astype(np.int64)
-    known, own = labels[some], np.asarray(log_probs[: _FEW_AND_MANY[-1], some])
-    lengths = sorted({min(length, len(own)) for length in _FEW_AND_MANY})
+    some = np.linspace(0, len(labels) - 1, min(len(labels), _MAX_IMAGES)).astype(np.int64)
+    known, own = labels[some], np.asarray(log_probs[: _BASELINE_LENGTHS[-1], some])
+    lengths = sorted({min(length, len(own)) for length in _BASELINE_LENGTHS})
     counts = np.ones(len(labels)) if weights is None else weights
     expansions: Mapping[float, list[_Expansion]] = {kappa: [] for kappa in VIEW_TEMPERATURES}
     for averages in prefix_averages(own, lengths, VIEW_TEMPERATURES):
@@ -126,7 +125,7 @@ def learned_view_temperatures(
 
 @dataclass(frozen=True)
 class _Expansion:
-    """Each image's log-likelihood at the best β = 1/τ of all, its slope, and minus its bend."""
+    """Each image's log-likelihood at the best common β = 1/τ, its slope and negative curvature."""
 
     beta: float
     score: FloatArray
@@ -135,7 +134,7 @@ class _Expansion:
     weights: FloatArray
 
     def best(self, part: NDArray[np.bool_]) -> tuple[float, float]:
-        """Return how high the mean over a part gets, and at which temperature."""
+        """Return the highest mean over a part, and its temperature."""
         score, slope, bend = (
             float(weighted_mean(one[part], self.weights[part]))
             for one in (self.score, self.slope, self.bend)

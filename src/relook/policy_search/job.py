@@ -1,6 +1,6 @@
-"""A search with all that follows from its settings, computed once and checked in seconds.
+"""A search with everything that follows from its settings, computed once and checked.
 
-What can be known to go wrong is said here, before hours of predicting.
+Errors are raised here, in seconds, and not after hours of predicting.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from relook.selection.plan import SelectionPlan, is_compact, plan_selection, sel
 from relook.selection.racing import most_passes, most_survivors
 from relook.selection.record import TRACE, kept_limit
 
-FEWEST_HELD_OUT = 4
+MIN_HELD_OUT = 4
 FEW_IMAGES = 200
-MOST_SEARCHED = 1_500_000
-"""A policy file names its images, and has at most 16 MB."""
-_SHARED_SHARE = 0.01
+MAX_SEARCH_IMAGES = 1_500_000
+"""A policy file lists its images, and may have 16 MB."""
+_MAX_SHARED = 0.01  # of a test set's images may also be searched on
 _PROBED_IMAGES, _PROBED_VIEWS = 500, 6
 PLAIN_VIEW = (View(SubPolicy(), 0),)
 
 
 class Size(NamedTuple):
-    """How many candidates are predicted, on how many images, and how many images prove it."""
+    """How many candidates, search images and held-out images (`proof`) a search has."""
 
     candidates: int
     search: int
@@ -51,9 +51,9 @@ class Size(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Passes of the model: to choose a variant of the recipe, for the pool, and for the proof.
+    """Model passes: to choose a variant of the recipe, for the pool, and on held-out images.
 
-    The proof's are the plain image, random crops and the policy's own views.
+    The last, `proof`, are of the plain image, random crops and the policy's own views.
     """
 
     probe: int
@@ -68,11 +68,10 @@ class Passes(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchJob:
-    """Which views of which images to predict, what to select from them and where all is kept.
+    """The views and images to predict, the selection's plan, and where results are stored.
 
-    `views` are the pool's candidates, each distinct one once: of equal ones the first, which is
-    the one that a tie goes to. `store` is a path or a URL for predictions, where they are not
-    kept in the run's `directory`.
+    `views` are the pool's distinct candidates: of equal ones the first, which wins a tie.
+    `store` is a path or a URL for predictions that are not kept in the run's `directory`.
     """
 
     predictor: Predictor
@@ -88,22 +87,22 @@ class SearchJob:
 
     @property
     def labels(self) -> Labels:
-        """The classes of the images that are searched."""
+        """The labels of the search images."""
         return self.dataset.labels[self.split.search]
 
     @property
     def groups(self) -> Indices | None:
-        """Which of the images that are searched count as one."""
+        """The groups of the search images, which count as one image each."""
         return None if self.dataset.units is None else self.dataset.units[self.split.search]
 
     @property
     def proof(self) -> Dataset:
-        """The images that are held out."""
+        """The held-out images."""
         return (self.dataset if self.test is None else self.test).subset(self.split.held_out)
 
     @property
     def halves(self) -> tuple[Indices, ...]:
-        """The two parts of the images that are also searched alone, if they are."""
+        """The two halves of a cross-fit, which are also searched alone; otherwise none."""
         if not self.settings.cross_fit:
             return ()
         data = self.dataset
@@ -111,38 +110,39 @@ class SearchJob:
 
     @property
     def can_split(self) -> bool:
-        """Whether a split of the images can be asked for."""
+        """Whether the user can choose how the images are split."""
         return self.test is None and not self.settings.cross_fit
 
     @property
     def size(self) -> Size:
-        """How many candidates and images there are."""
+        """The number of candidates and images."""
         return Size(len(self.pool.candidates), len(self.split.search), len(self.split.held_out))
 
     @cached_property
-    def probed(self) -> dict[Recipe, tuple[SubPolicy, ...]]:
+    def recipe_variants(self) -> dict[Recipe, tuple[SubPolicy, ...]]:
         """The recipe and its variants, with a few views of each to choose by; empty: no choice."""
-        recipe = self.settings.recipe
         if self.settings.strategy != "conservative" or len(self.split.search) < FEW_IMAGES:
             return {}
-        found = variants(recipe)
-        return {one: probe_views(one, _PROBED_VIEWS) for one in found} if len(found) > 1 else {}
+        recipes = variants(self.settings.recipe)
+        if len(recipes) == 1:
+            return {}
+        return {recipe: probe_views(recipe, _PROBED_VIEWS) for recipe in recipes}
 
     @property
     def probed_images(self) -> Indices:
-        """Which of the images that are searched the variants are tried on, rising."""
+        """The search images that the variants are tried on: places among them, ascending."""
         order = np.random.default_rng(self.settings.seed).permutation(len(self.split.search))
         return np.sort(order[:_PROBED_IMAGES])
 
     @property
     def passes(self) -> Passes:
-        """How many passes the search takes, at most."""
+        """The most passes that the search takes."""
         return self.passes_of(self.size)
 
     def passes_of(self, size: Size) -> Passes:
-        """Return how many passes a search of another size would take, at most."""
+        """Return the most passes that a search of another size takes."""
         settings, (candidates, images, held_out) = self.settings, size
-        distinct = {view for views in self.probed.values() for view in views}
+        distinct = {view for views in self.recipe_variants.values() for view in views}
         probed = min(images, len(self.split.search), _PROBED_IMAGES)
         probe = len(distinct) * probed if images >= FEW_IMAGES else 0
         pool = images * candidates
@@ -157,7 +157,7 @@ class SearchJob:
 
     @property
     def summary(self) -> str:
-        """What will be done, in one line."""
+        """The work ahead, in one line."""
         probed, total = self.passes.probe, self.passes.all
         choice = f", {probed:,} of them to choose borders and mirror images" if probed else ""
         proof = "the same by halves"
@@ -169,7 +169,7 @@ class SearchJob:
         )
 
     def seconds_a_pass(self) -> float:
-        """Measure a few passes over search images, on this machine."""
+        """Measure a few passes over search images on this machine."""
         return estimate(
             self.predictor,
             self.dataset.images[self.split.search],
@@ -179,18 +179,18 @@ class SearchJob:
         )
 
     def time_text(self, seconds_a_pass: float) -> str:
-        """Say how long the passes take."""
-        whole = duration(self.passes.all * seconds_a_pass)
-        return f"about {whole} in all, at {1 / seconds_a_pass:,.0f} views/s, measured now"
+        """Return how long all passes take, in words."""
+        total = duration(self.passes.all * seconds_a_pass)
+        return f"about {total} in all, at {1 / seconds_a_pass:,.0f} views/s, measured now"
 
-    def place(self, name: str) -> str | Path | None:
-        """Return where predictions of this name are kept, None where they are not kept."""
+    def store_path(self, name: str) -> str | Path | None:
+        """Return the path or URL of the predictions of this name; None if they are not kept."""
         if self.store is not None:
             return f"{self.store.rstrip('/')}/{name}"
         return None if self.directory is None else self.directory / name
 
     def record(self) -> dict[str, JSON]:
-        """Return what decides the search's result, as JSON-able data."""
+        """Return everything that decides the search's result, as JSON-able data."""
         return {
             "model": self.predictor.fingerprint,
             "data": self.dataset.fingerprint,
@@ -208,58 +208,59 @@ def plan_search(
     directory: Path | None = None,
     store: str | None = None,
 ) -> SearchJob:
-    """Split the images, draw the pool and plan the selection; raise what would go wrong later.
+    """Split the images, draw the pool and plan the selection; raise every foreseeable error.
 
     All of `test` is held out, if it is given. Nothing is written.
     """
     if settings.length < 1:
         raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
-    split = _unseen(
+    split = _without_seen(
         split_images(dataset, settings, test), dataset if test is None else test, settings
     )
     resolve_objective(settings.objective)
-    if len(split.held_out) < FEWEST_HELD_OUT:
+    if len(split.held_out) < MIN_HELD_OUT:
         raise RelookError(
-            f"expected at least {FEWEST_HELD_OUT} held-out images, got only {len(split.held_out)}: "
+            f"expected at least {MIN_HELD_OUT} held-out images, got only {len(split.held_out)}: "
             "hold out a larger share (split, holdout), or give more images"
-            f"{_in_all(settings, test)}"
+            f"{_images_needed(settings, test)}"
         )
-    if len(split.search) > MOST_SEARCHED:
+    if len(split.search) > MAX_SEARCH_IMAGES:
         raise RelookError(
-            f"expected at most {MOST_SEARCHED:,} images to search with, got "
+            f"expected at most {MAX_SEARCH_IMAGES:,} images to search with, got "
             f"{len(split.search):,}: search with fewer (split)"
         )
     if test is not None:
-        _outputs(predictor, test)
-    drawn = _drawn(settings, len(split.search), _outputs(predictor, dataset), directory)
+        _checked_outputs(predictor, test)
+    classes = _checked_outputs(predictor, dataset)
+    drawn = _draw_pool(settings, len(split.search), classes, directory)
     job = SearchJob(predictor, dataset, test, settings, split, *drawn, directory, store)
     if settings.cross_fit and job.plan.mapped:
         raise RelookError(
             "cross_fit (--cross-fit) holds the predictions in memory, "
             f"{size_text(job.plan.predictions)}, got a limit of "
-            f"{size_text(job.plan.limit)}: raise memory, or leave it out"
+            f"{size_text(job.plan.limit)}: raise memory, or leave out cross_fit"
         )
     return job
 
 
-def _in_all(settings: SearchSettings, test: Dataset | None) -> str:
-    """Say how many images there have to be, where a share of them is held out."""
+def _images_needed(settings: SearchSettings, test: Dataset | None) -> str:
+    """Say how many images it takes in all, if a share of them is held out."""
     if test is not None or settings.cross_fit:
         return ""
     share = settings.holdout * (1 - settings.left_out)
-    return f", about {math.ceil(FEWEST_HELD_OUT / share)} in all"
+    return f", about {math.ceil(MIN_HELD_OUT / share)} in all"
 
 
 def with_variant(job: SearchJob, recipe: Recipe, classes: int) -> SearchJob:
-    """Return the job with a pool from a variant of its recipe, which the settings still name."""
+    """Return the job with a pool from a variant of its recipe, under the recipe's own name."""
     if recipe == job.settings.recipe:
         return job
     settings = replace(job.settings, recipe=recipe)
-    pool, views, plan = _drawn(settings, len(job.split.search), classes, job.directory)
+    pool, views, plan = _draw_pool(settings, len(job.split.search), classes, job.directory)
     return replace(job, pool=pool, views=views, plan=plan)
 
 
-def _drawn(
+def _draw_pool(
     settings: SearchSettings, images: int, classes: int, directory: Path | None
 ) -> tuple[Pool, tuple[View, ...], SelectionPlan]:
     """Draw the pool, and plan the selection from it."""
@@ -269,21 +270,22 @@ def _drawn(
 
 
 def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | None) -> Split:
-    """Return which images the search sees and which are held out (those of `test` if given).
+    """Return the images to search with and those held out (those of `test`, if it is given).
 
-    Images that are there twice count as searched. A test set with more than one in a hundred of
-    those searched on is refused.
+    Duplicates are never held out. A test set of which more than 1 % is searched on is refused.
     """
     if test is None:
         shares = None if settings.cross_fit else Shares(settings.holdout, settings.left_out)
         return held_out_split(dataset, shares, settings.seed)
     if settings.cross_fit:
-        raise RelookError("cross_fit (--cross-fit) holds no images out: leave out test, or it")
+        raise RelookError(
+            "cross_fit (--cross-fit) holds no images out: leave out test or cross_fit"
+        )
     again = np.flatnonzero(is_in(test.identities, set_of(dataset.identities)))
-    if len(again) > _SHARED_SHARE * len(test):
+    if len(again) > _MAX_SHARED * len(test):
         raise RelookError(
             f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
-            "among those searched on: a gain on them says nothing; leave them out"
+            "among those searched on: a gain on them proves nothing; leave them out"
         )
     searched = np.arange(len(dataset))
     if settings.left_out:
@@ -293,10 +295,10 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
     return Split(searched, np.setdiff1d(np.arange(len(test)), again))
 
 
-def _unseen(split: Split, proof: Dataset, settings: SearchSettings) -> Split:
-    """Return a split that holds no image out that a policy to start from was found on."""
+def _without_seen(split: Split, test: Dataset, settings: SearchSettings) -> Split:
+    """Drop held-out images, places in `test`, that a policy to start from was found on."""
     seen = union(*(policy.seen for policy in settings.start_from))
-    again = is_in(proof.identities[split.held_out], seen)
+    again = is_in(test.identities[split.held_out], seen)
     if settings.cross_fit and again.any():
         raise RelookError(
             "cross_fit (--cross-fit) scores each half of the images by views learned on the other, "
@@ -309,7 +311,7 @@ def _unseen(split: Split, proof: Dataset, settings: SearchSettings) -> Split:
 def held_out_split(dataset: Dataset, shares: Shares | None, seed: int) -> Split:
     """Split a data set for a search; an image that is on both sides is not held out.
 
-    Without shares all images are on both sides: a cross-fit has other policies for them.
+    Without shares, for a cross-fit, all images are on both sides.
     """
     if shares is None:
         return Split(np.arange(len(dataset)), np.arange(len(dataset)))
@@ -322,23 +324,23 @@ def held_out_split(dataset: Dataset, shares: Shares | None, seed: int) -> Split:
 def plan_pool(
     settings: SearchSettings, pool: Pool, shape: tuple[int, int, int], directory: Path | None
 ) -> SelectionPlan:
-    """Return what selecting from a pool will take, or say that it does not fit.
+    """Plan the selection from a pool, or raise if it does not fit into memory.
 
-    `shape` is candidates, images and classes; a race holds what it predicts in memory. Where the
-    memory limit can decide picks, it stays the one that a selection in `directory` began with.
+    `shape` is candidates, images and classes; a race holds its predictions in memory. If the
+    memory limit can decide picks, it stays that of a selection already begun in `directory`.
     """
     candidates, images, classes = shape
     conservative = pool.defaults > 0
     left = most_survivors(images, candidates, settings.length) if settings.race else candidates
-    began = None
+    earlier_limit = None
     if directory is not None and is_compact(
         (left, images, classes), settings.objective, conservative=conservative
     ):
-        began = kept_limit(directory / TRACE)
-    limit = selection_limit(settings.memory, began)
+        earlier_limit = kept_limit(directory / TRACE)
+    limit = selection_limit(settings.memory, earlier_limit)
     if settings.race:
         most = most_passes(images, candidates, settings.length, kept_in_race(settings, pool))
-        held = 4 * (most + left * images) * classes  # in parts, and those left once more together
+        held = 4 * (most + left * images) * classes  # by rounds, and the survivors once more
         if held > limit:
             raise RelookError(
                 f"a race holds its predictions in memory, up to {size_text(held)}, "
@@ -360,8 +362,8 @@ def kept_in_race(settings: SearchSettings, pool: Pool) -> int:
     return min(pool.defaults, math.ceil(settings.length / 2))
 
 
-def _outputs(predictor: Predictor, dataset: Dataset) -> int:
-    """Try the model on one plain image, and see that its classes can be the data's."""
+def _checked_outputs(predictor: Predictor, dataset: Dataset) -> int:
+    """Return the model's number of classes; raise if model and data do not fit together."""
     wanted, got = channels_of(predictor), dataset.images.shape[1]
     if wanted not in (None, got):
         raise RelookError(

@@ -1,6 +1,6 @@
-"""What a search says before it begins: few images, a recipe for others, a mistake in the set-up.
+"""Notes before a search begins: few images, an unsuitable recipe, mistakes in the set-up.
 
-Mistakes are what plain predictions give away before they cost hours.
+Predictions of plain images reveal mistakes before they cost hours.
 """
 
 from __future__ import annotations
@@ -17,42 +17,43 @@ from relook.foundation.wording import count
 from relook.io.identities import union, why_unknown
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
+from relook.numerics.metrics import confidences
 from relook.policy.recipes import RECIPES, recipe_for
 from relook.policy_search.job import FEW_IMAGES, PLAIN_VIEW, SearchJob, split_images
 from relook.predictions.passes import predict_views
 
-_FEWEST, _MOST_TRIED = 50, 256  # images that a set-up is judged by
+_MIN_IMAGES, _MAX_IMAGES = 50, 256  # that a set-up is judged by
 _FOLDS = 8
 _NAMES_SHOWN, _LONGEST_NAME = 4, 40
 
-# Another order of classes has to be right this often, by at least this much more, in at least so
-# many standard errors. A network with random weights fits some order on one image in four.
-_FITS, _GAIN, _SURE = 0.35, 0.1, 4.0
+# Another order of classes must reach this accuracy, with this gain, of so many standard errors.
+# Some order fits a network with random weights on one image in four.
+_MIN_ACCURACY, _MIN_GAIN, _MIN_ERRORS = 0.35, 0.1, 4.0
 
 # Temperatures that no sound network has: of eleven public ones the highest is 2.4, of small ones
-# that know their few training images by heart 4.4, and the lowest, label smoothing's, 0.8.
+# that have memorised their few training images 4.4; the lowest, by label smoothing, is 0.8.
 _HIGHEST, _LOWEST = 6.0, 0.25
 
-# Without mean and std the same public networks are right less than 0.77 times as often as they are
-# sure, two standard errors up, and four to six in ten of their errors crowd on few classes. Those
-# that know their training images by heart are as wrong, but at most three in ten errors crowd.
-_RIGHT_OF_SURE, _CROWDED = 0.8, 0.35
-_FEWEST_TO_CROWD = 4  # of two or three classes, one often draws the errors
+# Without mean and std, the accuracy of the same public networks, plus two standard errors, is below
+# 0.77 of their mean confidence, and 40 to 60 % of their errors crowd on few classes. Networks that
+# have memorised their training images are as wrong, but at most 30 % of their errors crowd.
+_ACCURACY_OF_CONFIDENCE, _CROWDED = 0.8, 0.35
+_MIN_CLASSES_TO_CROWD = 4  # of two or three classes, one often draws the errors
 
 
 class SetUpNote(str):
-    """A note of what is probably a mistake, so that no figure can be trusted."""
+    """A note of a probable mistake, which would make all figures meaningless."""
 
 
 def search_notes(job: SearchJob) -> tuple[str, ...]:
-    """Return what a reader of the figures should know: few images, a recipe for others, mistakes.
+    """Return the notes for readers of the figures.
 
-    Some of the images to search with go through the model for that, as they are.
+    Some search images go through the model for them, as they are.
     """
     classes, recipe = len(np.unique(job.dataset.labels)), job.settings.recipe
     searched = min(job.halves, key=len) if job.halves else job.split.search
     notes = []
-    for indices, what, means in (
+    for indices, use, consequence in (
         (
             searched,
             "to search with",
@@ -67,25 +68,27 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
         ),
     ):
         if len(indices) < max(FEW_IMAGES, classes):
-            notes.append(f"only {count(len(indices), 'image')} {what} ({classes} classes): {means}")
-    shape, meant = job.dataset.images.shape[1:], recipe.image_size
+            notes.append(
+                f"only {count(len(indices), 'image')} {use} ({classes} classes): {consequence}"
+            )
+    shape, intended = job.dataset.images.shape[1:], recipe.image_size
     size, fits = min(shape[1:]), recipe_for(*shape)[0].name
-    if meant is not None and not meant / 2 <= size <= meant * 2 and recipe.name != fits:
+    if intended is not None and not intended / 2 <= size <= intended * 2 and recipe.name != fits:
         notes.append(
-            f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, "
+            f"the recipe {recipe.name!r} is meant for images of about {intended} pixels, "
             f"these have {size}: {fits!r} fits them, of {', '.join(RECIPES)}"
         )
-    elif meant is not None and recipe.finish is not None and size < meant / 2:
+    elif intended is not None and recipe.finish is not None and size < intended / 2:
         notes.append(
-            f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, these have "
-            f"{size}, and its crops move them by up to {recipe.finish.magnitude:g}: a recipe of "
-            "your own can have smaller ones"
+            f"the recipe {recipe.name!r} is meant for images of about {intended} pixels, "
+            f"these have {size}, and its crops move them by up to {recipe.finish.magnitude:g}: a "
+            "recipe of your own can have smaller ones"
         )
-    return (*notes, *_start_notes(job), *_tried_set_up(job))
+    return (*notes, *_start_notes(job), *_set_up_notes(job))
 
 
 def _start_notes(job: SearchJob) -> list[str]:
-    """Say what the policies to start from have seen of the images that are held out."""
+    """Note which held-out images the policies to start from were found on."""
     if not job.settings.start_from:
         return []
     notes, seen = [], union(*(policy.seen for policy in job.settings.start_from))
@@ -100,28 +103,28 @@ def _start_notes(job: SearchJob) -> list[str]:
     if why:
         notes.append(
             "a policy to start from may have been found on images that are held out here "
-            f"({why}): then their figures say less"
+            f"({why}): then held-out figures may be too good"
         )
     return notes
 
 
-def _tried_set_up(job: SearchJob) -> list[str]:
-    """Predict a few images, one per group, and say what is probably wrong with the set-up."""
+def _set_up_notes(job: SearchJob) -> list[str]:
+    """Predict a few images, one per group, and note what is probably wrong with the set-up."""
     places, groups = job.split.search, job.groups
     if groups is not None:
         places = places[np.unique(groups, return_index=True)[1]]
-    places = np.sort(np.random.default_rng(job.settings.seed).permutation(places)[:_MOST_TRIED])
+    places = np.sort(np.random.default_rng(job.settings.seed).permutation(places)[:_MAX_IMAGES])
     images, labels = job.dataset.images[places], job.dataset.labels[places]
     batch = job.settings.batch
     log_probs = predict_views(job.predictor, images, PLAIN_VIEW, seed=0, batch=batch)[0]
     folders = _folders_note(job.dataset, log_probs.shape[1])
     mistake = set_up_note(log_probs, labels, job.dataset.classes)
-    notes = (folders, None if mistake is None else SetUpNote(mistake))
-    return [note for note in notes if note is not None]
+    notes = [] if folders is None else [folders]
+    return notes if mistake is None else [*notes, SetUpNote(mistake)]
 
 
 def _folders_note(dataset: Dataset, outputs: int) -> str | None:
-    """Say that folders were taken for the model's first classes, by their names alone."""
+    """Note that folders were taken for the model's first classes, by their names alone."""
     known, folders = len(dataset.classes), dataset.name.startswith("folder:")
     if not folders or known == outputs or not are_numbers(dataset.classes):
         return None
@@ -133,43 +136,48 @@ def _folders_note(dataset: Dataset, outputs: int) -> str | None:
 
 
 def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> str | None:
-    """Say what is probably wrong with a set-up, from predictions of plain images, `[n, class]`.
+    """Return what is probably wrong with a set-up, by predictions `[n, class]` of plain images.
 
     `classes` are the labels' names. Weak and overconfident networks, few images, rare classes and
     noisy labels are no mistakes.
     """
     images = len(labels)
-    if images < _FEWEST:
+    if images < _MIN_IMAGES:
         return None
     answers = np.argmax(log_probs, axis=1)
     count = max(log_probs.shape[1], int(labels.max()) + 1)
-    shares = [np.bincount(named, minlength=count) / images for named in (answers, labels)]
-    chance = float(shares[0] @ shares[1])
+    answered, labelled = (
+        np.bincount(named, minlength=count) / images for named in (answers, labels)
+    )
+    chance = float(answered @ labelled)
     right = float(np.mean(answers == labels))
     at_chance = right <= chance + 2 * math.sqrt(chance * (1 - chance) / images)
-    told = f"accuracy is {100 * right:.1f} % on the search images"
-    told += ", which is chance" if at_chance else ""
+    note = f"accuracy is {100 * right:.1f} % on the search images"
+    note += ", which is chance" if at_chance else ""
     order = _other_order(answers, labels, classes)
     if order is not None:
         return (
-            f"{told}, and {order}: name the model's classes in its order with classes "
+            f"{note}, and {order}: name the model's classes in its order with classes "
             "(--classes FILE)"
         )
     if at_chance:
         return (
-            f"{told}: check that the classes are in the model's order, its weights, "
+            f"{note}: check that the classes are in the model's order, its weights, "
             "and mean and std"
         )
-    sure = float(np.exp(log_probs.max(axis=1), dtype=np.float64).mean())
+    confidence = float(confidences(log_probs).mean())
     temperature = fit_temperature(log_probs, labels)
-    told += f", but mean confidence is {100 * sure:.1f} % (temperature {temperature:.2g}): check "
+    note += (
+        f", but mean confidence is {100 * confidence:.1f} % (temperature {temperature:.2g}): check "
+    )
     if temperature < _LOWEST:
-        return f"{told}whether it returns probabilities rather than logits (outputs)"
+        return f"{note}whether it returns probabilities rather than logits (outputs)"
     at_most = right + 2 * math.sqrt(right * (1 - right) / images)
     if temperature > _HIGHEST or (
-        at_most < _RIGHT_OF_SURE * sure and _crowds(answers[answers != labels], shares[1])
+        at_most < _ACCURACY_OF_CONFIDENCE * confidence
+        and _crowds(answers[answers != labels], labelled)
     ):
-        return f"{told}mean and std, the scale of the pixels and the channels' order"
+        return f"{note}mean and std, the scale of the pixels and the channels' order"
     return None
 
 
@@ -177,21 +185,21 @@ def _crowds(wrong: Indices, shares: FloatArray) -> bool:
     """Whether wrong answers crowd on few classes, more than chance or the labels explain."""
     count = len(shares)
     found = np.bincount(wrong, minlength=count) / len(wrong)
-    crowd = min(np.abs(found - usual).sum() / 2 for usual in (shares, 1 / count))
+    crowd = min(np.abs(found - expected).sum() / 2 for expected in (shares, 1 / count))
     noise = math.sqrt(count / (2 * math.pi * len(wrong)))
-    return count >= _FEWEST_TO_CROWD and crowd - noise > _CROWDED * max(0.0, 1 - noise)
+    return count >= _MIN_CLASSES_TO_CROWD and crowd - noise > _CROWDED * max(0.0, 1 - noise)
 
 
 def _other_order(answers: Indices, labels: Labels, classes: Sequence[str]) -> str | None:
-    """Return how often the answers are right in the order that fits them, and which that is."""
+    """Describe an order of the classes in which far more answers are right, if there is one."""
     right = answers == labels
     for described, answer_of in _orders(answers, labels, classes):
         fits = answers == answer_of
         gained, lost = int((fits & ~right).sum()), int((right & ~fits).sum())
         if (
-            fits.mean() >= _FITS
-            and gained - lost >= _GAIN * len(labels)
-            and gained - lost >= _SURE * math.sqrt(gained + lost)
+            fits.mean() >= _MIN_ACCURACY
+            and gained - lost >= _MIN_GAIN * len(labels)
+            and gained - lost >= _MIN_ERRORS * math.sqrt(gained + lost)
         ):
             return f"{100 * float(fits.mean()):.1f} % if {described}"
     return None
@@ -200,21 +208,21 @@ def _other_order(answers: Indices, labels: Labels, classes: Sequence[str]) -> st
 def _orders(
     answers: Indices, labels: Labels, classes: Sequence[str]
 ) -> Iterator[tuple[str, Indices]]:
-    """Yield orders of the model's classes, in words, with the answer they expect of each image."""
-    for described, key in (("by name", str), ("by number", _numbered)):
+    """Yield orders of the model's classes, in words, with each image's right answer in them."""
+    for described, key in (("by name", str), ("by number", _number_key)):
         place = {name: index for index, name in enumerate(sorted(classes, key=key))}
         yield (
             f"the model's classes are sorted {described}",
             np.array([place[c] for c in classes])[labels],
         )
-    # An assignment fits noise, too: each image is judged by one that was made without it.
+    # An assignment fits noise too: each image is judged by one made without it.
     expected = np.empty_like(labels)
     folds = np.random.default_rng(0).permutation(len(labels)) % _FOLDS
     for fold in range(_FOLDS):
         own = folds == fold
-        fitted = _assigned(answers[~own], labels[~own])
+        fitted = _best_answers(answers[~own], labels[~own])
         expected[own] = [fitted.get(label, label) for label in labels[own].tolist()]
-    named = _assigned(answers, labels)
+    named = _best_answers(answers, labels)
     moved = [(label, named[label]) for label in np.unique(labels).tolist() if named[label] != label]
     pairs = [f"{classes[label][:_LONGEST_NAME]!r} {place}" for label, place in moved[:_NAMES_SHOWN]]
     pairs += ["…"] if len(moved) > _NAMES_SHOWN else []
@@ -222,16 +230,16 @@ def _orders(
     yield f"the model's classes are in another order {listed}", expected
 
 
-def _assigned(answers: Indices, labels: Labels) -> dict[int, int]:
-    """Return which answer fits each label best, each answer for one label only."""
+def _best_answers(answers: Indices, labels: Labels) -> dict[int, int]:
+    """Return the answer that fits each label best, each answer for one label only."""
     used, codes = np.unique(np.concatenate([labels, answers]), return_inverse=True)
-    table = np.eye(len(used)) / 2  # where two do as well, a class stays where it is
+    table = np.eye(len(used)) / 2  # in a tie, a class stays where it is
     np.add.at(table, (codes[: len(labels)], codes[len(labels) :]), 1)
     best = used[linear_sum_assignment(table, maximize=True)[1]].tolist()
     return dict(zip(used.tolist(), best, strict=True))
 
 
-def _numbered(name: str) -> list[tuple[int, str]]:
-    """Return a key by which names sort as their numbers do."""
+def _number_key(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts names by the numbers in them."""
     parts = re.findall(r"\d+|\D+", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

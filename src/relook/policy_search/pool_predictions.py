@@ -1,4 +1,4 @@
-"""A search's predictions of its pool, all of it or what a race leaves, and selecting from them."""
+"""Predict a search's pool (all of it, or the survivors of a race), and select from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relook.policy import Policy, SubPolicy
 from relook.policy.recipes import CHANGES
 from relook.policy_search.job import SearchJob, kept_in_race, with_variant
 from relook.predictions.memmap import mapped_predictions
-from relook.predictions.passes import GoOn, View, fill_store, predict_views
+from relook.predictions.passes import HasNextRound, View, fill_store, predict_views
 from relook.predictions.store import Predictions
 from relook.selection.objectives import class_weights
 from relook.selection.plan import plan_selection
@@ -30,7 +30,7 @@ from relook.selection.record import TRACE, Log, Selected, Selection, select, sel
 
 @dataclass(frozen=True)
 class PoolPredictions:
-    """What to select from: candidates as places in the pool, rising, and their predictions.
+    """The candidates to select from, as ascending places in the pool, and their predictions.
 
     `race` is a race's record, if there was one.
     """
@@ -41,16 +41,16 @@ class PoolPredictions:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there was a race, and enough images for a round in it."""
+        """Whether a race has dropped candidates."""
         return self.race is not None and self.race["passes"] < self.race["full_passes"]
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What was chosen between variants of a recipe, by a few views of `images` search images.
+    """The choice between variants of a recipe, by a few views of `images` search images.
 
-    `tried` has each change in its order: its gain in cLL, the gain's standard error, and whether
-    it was taken; `gain` and `error` are those of all that were.
+    `tried` lists the changes in order: the gain in cLL, its standard error, and whether the change
+    was taken; `gain` and `error` are those of all changes taken.
     """
 
     images: int
@@ -59,64 +59,58 @@ class Probe:
     error: float
 
     def __str__(self) -> str:
-        words = ", ".join(one["change"] for one in self.tried if one["taken"])
-        if not words:
+        taken = ", ".join(change["change"] for change in self.tried if change["taken"])
+        if not taken:
             return f"no change of the recipe is better on {self.images:,} search images"
         gain = f"{self.gain:.3f} ± {self.error:.3f} (standard error)"
-        return f"{words}: better by {gain} on {self.images:,} search images"
+        return f"{taken}: better by {gain} on {self.images:,} search images"
 
 
 def choose_variant(
     job: SearchJob, progress: StageProgress | None, log: Log | None
 ) -> tuple[SearchJob, Probe | None]:
-    """Return the job with the variant of its recipe that predictions choose; the stage "probe".
+    """Return the job with the best variant of its recipe, by predictions; the stage is "probe".
 
-    The recipe stays as it is unless a change of it is better, by as much as the change asks for:
-    on all of some images, or on each half of them where these prove each other's views.
+    A change of the recipe is taken if it is better by the change's own number of standard errors:
+    on some search images, or, in a cross-fit, on those of each half.
     """
-    variants, which = job.probed, job.probed_images
+    variants, images = job.recipe_variants, job.probed_images
     if not variants:
         return job, None
-    labels, groups = job.labels[which], None if job.groups is None else job.groups[which]
+    labels, groups = job.labels[images], None if job.groups is None else job.groups[images]
     weights = class_weights(labels) if job.settings.balanced else np.ones(len(labels))
-    units = _numbers(groups, np.arange(len(labels)))
     views = tuple(dict.fromkeys(view for own in variants.values() for view in own))
-    log_probs = _predict_part(job, views, which, "probe.zarr", stage_of(progress, "probe"))
+    log_probs = _predict_part(job, views, images, "probe.zarr", stage_of(progress, "probe"))
     scores = {}
     for recipe, own in variants.items():
         average = mean_log_probs(log_probs[[views.index(view) for view in own]])
         temperature = fit_temperature(average, labels, weights, groups=groups)
         scores[recipe] = temper(average, temperature)[np.arange(len(labels)), labels]
+    everywhere = np.arange(len(labels))
+    halves = [np.flatnonzero(np.isin(job.split.search[images], half)) for half in job.halves]
+
+    def gain_on(part: Indices, gains: FloatArray) -> tuple[float, float]:
+        units = None if groups is None else group_numbers(groups[part], len(part))
+        return mean_and_error(gains[part], weights[part], units)
+
     first = recipe = job.settings.recipe
-    parts = [np.flatnonzero(np.isin(job.split.search[which], half)) for half in job.halves]
-
-    def is_better(gains: FloatArray, threshold: float) -> bool:
-        found = (
-            mean_and_error(gains[part], weights[part], _numbers(groups, part))
-            for part in parts or [np.arange(len(labels))]
-        )
-        return all(gain > threshold * error for gain, error in found)
-
     tried = []
     for change in CHANGES:
         other = change.apply(recipe)
         if other != recipe:
             gains = scores[other] - scores[recipe]
-            gain, error = mean_and_error(gains, weights, units)
-            taken = is_better(gains, change.threshold)
+            on_parts = [gain_on(part, gains) for part in halves or [everywhere]]
+            taken = all(gain > change.threshold * error for gain, error in on_parts)
+            gain, error = gain_on(everywhere, gains)
             tried.append(
                 {"change": change.description, "gain": gain, "error": error, "taken": taken}
             )
             recipe = other if taken else recipe
-    gain, error = mean_and_error(scores[recipe] - scores[first], weights, units)
+    gain, error = gain_on(everywhere, scores[recipe] - scores[first])
     probe = Probe(len(labels), tuple(tried), gain, error)
     if recipe != first and log is not None:
         log(str(probe))
     return with_variant(job, recipe, log_probs.shape[2]), probe
-
-
-def _numbers(groups: Indices | None, places: Indices) -> Indices | None:
-    return None if groups is None else group_numbers(groups[places], len(places))
 
 
 def _predict_part(
@@ -127,71 +121,71 @@ def _predict_part(
     progress: Progress | None,
     indices: Sequence[int] | None = None,
 ) -> NDArray[np.float32]:
-    """Predict views (of the pool, if `indices` say which) of some of the search images."""
+    """Predict views of some search images; `indices` are the views' places in the pool."""
     places = job.split.search[images]
     return predict_views(
         job.predictor,
         job.dataset.images[places],
-        [View(*one) for one in zip(views, indices or range(len(views)), strict=True)],
+        [View(*pair) for pair in zip(views, indices or range(len(views)), strict=True)],
         seed=job.settings.seed,
         indices=places,
         batch=job.settings.batch,
-        store_path=job.place(name),
+        store_path=job.store_path(name),
         progress=progress,
     )
 
 
 def predict_pool(
-    job: SearchJob, progress: StageProgress | None, go_on: GoOn | None = None
+    job: SearchJob, progress: StageProgress | None, has_next: HasNextRound | None = None
 ) -> PoolPredictions:
-    """Predict a search's pool; the stages are "predict" and, where it is read from disk, "map".
+    """Predict a search's pool; the stages are "predict" and, if it is read from disk, "map".
 
-    With `go_on`, which needs a store, it comes in rounds, and the first candidates may do.
+    With `has_next`, which needs a store, it is predicted in rounds, perhaps not to the end.
     """
     if job.settings.race:
-        return _raced(job, stage_of(progress, "predict"))
+        return _race_pool(job, stage_of(progress, "predict"))
     candidates = np.array([view.index for view in job.views])
-    images, place = job.dataset.images[job.split.search], job.place("predictions.zarr")
+    images, path = job.dataset.images[job.split.search], job.store_path("predictions.zarr")
     how: dict[str, Any] = {
         "seed": job.settings.seed,
         "indices": job.split.search,
         "batch": job.settings.batch,
         "progress": stage_of(progress, "predict"),
     }
-    if place is None:
+    if path is None:
         log_probs = predict_views(job.predictor, images, job.views, **how)
-        kept = job.settings.stored_type(log_probs.shape[2])
-        return PoolPredictions(candidates, Predictions.of(log_probs.astype(kept, copy=False)))
+        dtype = job.settings.stored_type(log_probs.shape[2])
+        return PoolPredictions(candidates, Predictions.of(log_probs.astype(dtype, copy=False)))
     store = fill_store(
         job.predictor,
         images,
         job.views,
-        place,
+        path,
         precision=job.settings.store_precision,
         beside=job.directory,
-        go_on=go_on,
+        has_next=has_next,
         **how,
     )
-    mapped = stage_of(progress, "map")
+    map_progress = stage_of(progress, "map")
     return PoolPredictions(
         candidates[: store.plan.views],
         Predictions(
             store.plan.shape,
             store.dtype,
             store.read_all,
-            lambda: mapped_predictions(store, mapped),
+            lambda: mapped_predictions(store, map_progress),
         ),
     )
 
 
-def _raced(job: SearchJob, progress: Progress | None) -> PoolPredictions:
+def _race_pool(job: SearchJob, progress: Progress | None) -> PoolPredictions:
     settings = job.settings
 
     def predict(
-        name: str, which: Indices, images: Indices, report: Progress | None
+        name: str, candidates: Indices, images: Indices, report: Progress | None
     ) -> NDArray[np.float32]:
-        subs = [job.pool.candidates[index] for index in which]
-        return _predict_part(job, subs, images, f"race-{name}.zarr", report, which.tolist())
+        views = [job.pool.candidates[candidate] for candidate in candidates]
+        return _predict_part(job, views, images, f"race-{name}.zarr", report, candidates.tolist())
 
     found = race(
         predict,
@@ -215,7 +209,7 @@ def select_from_pool(
     trace: str = TRACE,
     stage: str = "select",
 ) -> Selected:
-    """Select among what was predicted; in a run directory, from where an earlier call stopped."""
+    """Select from the predictions; in a run directory, go on where an earlier call stopped."""
     settings, candidates, groups = job.settings, predicted.candidates, job.groups
     selection = Selection(
         predicted.predictions,
@@ -232,7 +226,7 @@ def select_from_pool(
     record = {**job.record(), "test": None}
     del record["length"]  # the first picks are the same for every length
     if not job.settings.start_from:
-        del record["start_from"]  # as before there was such a setting
+        del record["start_from"]  # traces older than this setting stay valid
     return select(
         selection,
         job.plan,
@@ -249,7 +243,7 @@ def search_halves(
     log_probs: LogProbs,
     progress: StageProgress | None,
 ) -> tuple[Policy, ...]:
-    """Select from the same predictions by each half of the images alone, if that is asked for."""
+    """Select from the same predictions by each half of the images alone, for a cross-fit."""
     found = []
     for number, places in enumerate(job.halves, 1):
         part = log_probs[:, places]
@@ -274,7 +268,7 @@ def search_halves(
 
 
 def policy_of(job: SearchJob, predicted: PoolPredictions, selected: Selected) -> Policy:
-    """Return what was selected as a policy, with a temperature for each prefix."""
+    """Return the selection as a policy, with a temperature for each prefix."""
     rows = selected.result.picks
     weights = class_weights(job.labels) if job.settings.balanced else None
     policy = Policy(

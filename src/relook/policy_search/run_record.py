@@ -1,4 +1,4 @@
-"""What a search leaves in its run directory, and reading it back: also which images it has seen."""
+"""The files that a search leaves in its run directory: writing them and reading them back."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def record_search(
     settings: Mapping[str, JSON],
     origin: Mapping[str, Any],
 ) -> None:
-    """Write policy.json, search.json, the held-out comparison and run.json, each whole.
+    """Write policy.json, search.json, the held-out comparison and run.json, each atomically.
 
-    `settings` are the job's record.
+    `settings` is the job's record.
     """
     dataset, test = job.dataset, job.test
     found.policy.save(directory.policy)
-    write_json_atomic(directory.search, _trace(found))
+    write_json_atomic(directory.search, _trace_json(found))
     save_comparison(directory.path, found.comparison, dataset if test is None else test)
     write_json_atomic(
         directory.run,
@@ -92,7 +92,7 @@ def record_search(
 
 @dataclass(frozen=True)
 class RunRecord:
-    """run.json of a finished search: where model and data came from, and how they were split."""
+    """run.json of a finished search: the origin of model and data, the settings and the split."""
 
     origin: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -118,9 +118,9 @@ def load_run(path: Path) -> RunRecord:
 
 
 def engine_of(record: RunRecord | None, asked: str, place: Path) -> dict[str, Any]:
-    """Return how a model runs after a search, for `accelerate_run`: as there, if nothing is asked.
+    """Return arguments of `accelerate_run` for a model after a search: its engine, if `auto`.
 
-    What `auto` chooses where there is no search is kept in the directory `place`.
+    Without a search, the engine that `auto` chooses is kept in the directory `place`.
     """
     if asked == "auto" and record is not None:
         asked, place = str(record.settings.get("accelerate", "torch")), record.path
@@ -156,7 +156,7 @@ def load_trace(path: Path) -> tuple[tuple[SubPolicy, ...], SearchResult]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what a result depends on."""
+    """Return the versions of everything that a result depends on."""
     return {
         "relook": __version__,
         "python": platform.python_version(),
@@ -167,7 +167,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def _trace(found: PolicySearch) -> dict[str, Any]:
+def _trace_json(found: PolicySearch) -> dict[str, Any]:
     trace = found.trace
     return {
         "format": SEARCH_FORMAT,
@@ -206,21 +206,21 @@ def _data_record(dataset: Dataset) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SearchedData:
-    """A data set that was searched on, and which of its images the search saw."""
+    """A data set that was searched on, and how the search split it."""
 
     dataset: Dataset
     split: Split
 
 
 def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
-    """Return how the search next to a policy split this data set; None if that was another.
+    """Return how the search next to a policy split this data set; None if it used another one.
 
-    The search's record is run.json; how the images are read now makes no difference. Only
-    held-out images may be used for a claim; which others the policy was found on, it says itself.
+    The way in which the images are read now makes no difference. Only held-out images support a
+    claim; the policy itself lists other images that it was found on.
     """
-    if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
+    record = _record_next_to(policy_path)
+    if record is None:
         return None
-    record = load_run(policy_path.parent)
     searched = _as_searched(record, dataset)
     if searched is None:
         return None
@@ -229,13 +229,20 @@ def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
             f"{policy_path} was searched on all images of {dataset.name}: compare on the test "
             "set of that search, or on other images"
         )
-    return _split(record, searched)
+    return _split_again(record, searched)
+
+
+def _record_next_to(policy_path: Path) -> RunRecord | None:
+    """Return the record of the search that a policy file belongs to, if there is one."""
+    if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
+        return None
+    return load_run(policy_path.parent)
 
 
 def pool_views(run: Path, predictor: Predictor, dataset: Dataset) -> KnownViews | None:
-    """Return what a cross-fit has predicted of its images, which prove its views too.
+    """Return a cross-fit's stored predictions of its images, on which its views are compared too.
 
-    None where the run is no cross-fit, or of other images or another model.
+    None if the run is no cross-fit, or used other images or another model.
     """
     record = load_run(run) if (run / "run.json").is_file() else None
     if record is None or record.settings.get("cross_fit") is not True:
@@ -256,9 +263,9 @@ def pool_views(run: Path, predictor: Predictor, dataset: Dataset) -> KnownViews 
 
 def used_images(policy_path: Path, policy: Policy) -> bytes:
     """Return the images that a policy was found on or, in the search next to it, compared on."""
-    if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
+    record = _record_next_to(policy_path)
+    if record is None:
         return policy.seen
-    record = load_run(policy_path.parent)
     try:
         compared = b64decode(record.split.get("held_out_images", ""), validate=True)
         return union(policy.seen, checked_set(compared))
@@ -267,7 +274,7 @@ def used_images(policy_path: Path, policy: Policy) -> bytes:
 
 
 def _as_searched(record: RunRecord, dataset: Dataset) -> Dataset | None:
-    """Return the data set, with the groups of the search, if it is the one searched on."""
+    """Return the data set, with the search's groups, if it is the one searched on."""
     if _is_searched(record, dataset):
         return dataset
     spec = record.origin.get("group")
@@ -281,14 +288,14 @@ def _as_searched(record: RunRecord, dataset: Dataset) -> Dataset | None:
 
 
 def _is_searched(record: RunRecord, dataset: Dataset) -> bool:
-    """Whether these are the images searched on, or the same ones read in another way."""
+    """Whether these are the images searched on, however they are read."""
     source = dataset.source_fingerprint
     if source is not None and source == record.data.get("source"):
         return True
     return dataset.fingerprint == record.data.get("fingerprint")
 
 
-def _split(record: RunRecord, dataset: Dataset) -> SearchedData | None:
+def _split_again(record: RunRecord, dataset: Dataset) -> SearchedData | None:
     share, seed = record.settings.get("holdout"), record.settings.get("seed")
     left_out = record.settings.get("left_out", 0.0)
     if not isinstance(share, int | float) or not isinstance(seed, int):
@@ -301,7 +308,7 @@ def _split(record: RunRecord, dataset: Dataset) -> SearchedData | None:
         return SearchedData(dataset, split)
     if dataset.fingerprint == record.data.get("fingerprint"):
         raise _damaged(record, "the held-out images do not follow from its settings")
-    return None  # read with other labels, they are split otherwise
+    return None  # other labels give another split
 
 
 def _damaged(record: RunRecord, why: str) -> RunError:
@@ -309,7 +316,7 @@ def _damaged(record: RunRecord, why: str) -> RunError:
 
 
 def recorded_recipe(record: RunRecord) -> Recipe:
-    """Return the recipe that a search drew its pool from, with what was excluded left out."""
+    """Return the recipe that a search drew its pool from, without excluded transforms."""
     content = record.settings.get("recipe")
     try:
         if not isinstance(content, Mapping):

@@ -1,7 +1,7 @@
 """From a model and labelled images to a policy: pool → predictions → selection → comparison.
 
-The paper's Algorithm 1, with a share of the images held out so that a gain is never claimed
-on the images that it was found on.
+The paper's Algorithm 1, with a share of the images held out, so that a gain is never measured on
+the images that it was found on.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from relook.policy_search.time_plan import (
     PLANS,
     Rounds,
     TimePlan,
-    TimeWish,
-    has_rounds,
-    what_more_buys,
+    TimeRequest,
+    can_have_rounds,
+    gain_of_second_half,
 )
 from relook.predictions.model_calls import current_engine, on_other_gpus
 from relook.predictions.passes import KnownViews
@@ -58,14 +58,13 @@ from relook.selection.record import Log
 
 @dataclass(frozen=True, repr=False)
 class PolicySearch:
-    """What a search found: the policy, its trace, and how it does on held-out images.
+    """The result of a search: the policy, its trace, and its comparison on held-out images.
 
     `pool[trace.picks[t]]` is the sub-policy that step t + 1 added. `search_indices` and
-    `held_out_indices` say which images were used for what; `notes` holds what a reader of
-    the figures should know; `race` the rounds and the passes of a race, if there was one;
-    `selection` what the selection took; `probe` how borders and mirror images were chosen, if they
-    were; `time_plan` what there was time for, if that was asked; `job` is what was searched: model,
-    images, settings.
+    `held_out_indices` are the images used for each; `notes` are warnings for readers of the
+    figures; `race` is the record of a race, if there was one; `selection` the memory that the
+    selection took; `probe` the choice of borders and mirror images, if there was one; `time_plan`
+    the sizes planned for a time limit, if there was one; `job` the model, images and settings.
     """
 
     policy: Policy
@@ -101,26 +100,26 @@ def search_dataset(
     origin: Mapping[str, Any] | None = None,
     log: Log | None = None,
     warn: Log | None = None,
-    wish: TimeWish | None = None,
+    time_request: TimeRequest | None = None,
     reuse: bool = False,
 ) -> PolicySearch:
     """Run a search as `relook.search` does; `origin` (command, specs) is kept in the run's record.
 
-    `store` is a path or a URL for the predictions, which are kept in the run's directory by
-    default. The stages of `progress` are "probe", "predict", "map" (where predictions do not fit
-    into memory), "select" and "evaluate". `log` is given lines for people, such as what the
-    selection needs, and `warn` the notes, before the pool is predicted. With a `wish` the search
-    is planned for the time there is, and goes in rounds. With `reuse`, passes that runs next to
-    this one have made are not made again; that changes no result.
+    `store` is a path or a URL for the predictions (default: in the run's directory). The stages of
+    `progress` are "probe", "predict", "map" (if predictions do not fit into memory), "select" and
+    "evaluate". `log` is called with lines for people, `warn` with notes before the pool is
+    predicted. A `time_request` fits the search into a time limit, in rounds. With `reuse`,
+    predictions are taken from runs next to this one, which changes no result.
     """
-    if run is None and (store is not None or (wish is not None and wish.finish)):
+    if run is None and (store is not None or (time_request is not None and time_request.finish)):
         raise RelookError("expected a run's directory with a store of predictions, got none")
     directory = None if run is None else RunDirectory(run)
-    place, plan = None if directory is None else directory.path, None
-    if wish is not None:
-        plan = wish.known_plan(place)
-        settings = wish.settled(settings, plan)
-    job = plan_search(predictor, dataset, settings, test=test, directory=place, store=store)
+    path = None if directory is None else directory.path
+    plan = None
+    if time_request is not None:
+        plan = time_request.existing_plan(path)
+        settings = time_request.initial_settings(settings, plan)
+    job = plan_search(predictor, dataset, settings, test=test, directory=path, store=store)
     if job.plan.mapped and log is not None:
         size = size_text(job.plan.predictions)
         log(f"predictions: {size} of disk, and as much again to map them")
@@ -128,33 +127,34 @@ def search_dataset(
         begun = directory is not None and directory.settings.exists()
         if directory is not None and begun:  # before anything is measured
             directory.check_settings(job.record())
-        to_plan = None if begun or plan is not None else wish
-        job, model, made = planned(job, to_plan, None if directory is None else directory.engine)
-        plan, record = plan or made, job.record()
+        is_planned = begun or plan is not None
+        engine_file = None if directory is None else directory.engine
+        job, model, new_plan = fit_to_time(job, None if is_planned else time_request, engine_file)
+        plan, record = plan or new_plan, job.record()
         if directory is not None and not begun:
-            if plan is not None:  # first: settings that follow from it are nothing without it
+            if plan is not None:  # before the settings, which follow from it
                 PLANS.write(directory.plan, plan)
             directory.check_settings(record)
-        timed = made is not None and wish is not None and wish.asked
-        with reusing(place) if reuse and place is not None else nullcontext() as known:
-            found = _searched(job, model, wish, plan, timed, progress, log, warn)
-        if known is not None and known.passes and log is not None:
-            log(str(known))
+        timed = new_plan is not None and time_request is not None and time_request.explicit
+        with reusing(path) if reuse and path is not None else nullcontext() as reused:
+            found = _run_search(job, model, time_request, plan, timed, progress, log, warn)
+        if reused is not None and reused.passes and log is not None:
+            log(str(reused))
         if directory is not None:
             record_search(directory, found, job, record, origin or {})
     return found
 
 
-def planned(
-    job: SearchJob, wish: TimeWish | None, record: Path | None = None
+def fit_to_time(
+    job: SearchJob, time_request: TimeRequest | None, engine_file: Path | None = None
 ) -> tuple[SearchJob, Accelerated, TimePlan | None]:
-    """Return the job as there is time for, its model on an engine, and what was planned.
+    """Return the job cut down to the time available, its model on an engine, and the plan.
 
-    The engine is as the settings say, or as an earlier run kept it in the file `record`. The speed
-    is measured here; without a wish, or a time in it, nothing is planned.
+    The engine is the settings', or the one that an earlier run kept in `engine_file`. Without a
+    time limit there is no plan; with one, the speed is measured here.
     """
-    elsewhere = current_engine() is not None  # what is fastest here says nothing about workers
-    if elsewhere and wish is not None and wish.asked:
+    elsewhere = current_engine() is not None  # this machine's speed says nothing about workers
+    if elsewhere and time_request is not None and time_request.explicit:
         raise RelookError(
             "time and effort measure the speed of this machine, got an engine: give "
             "pool_size (--pool-size) and split instead"
@@ -167,17 +167,17 @@ def planned(
         precision=settings.precision,
         compiled=settings.compiled,
         passes=0 if elsewhere else job.passes.pool + job.passes.proof,
-        record=record,
+        record=engine_file,
     )
-    if wish is None or wish.seconds is None or elsewhere:
+    if time_request is None or time_request.seconds is None or elsewhere:
         return job, model, None
-    plan = wish.plan(replace(job, predictor=model.predictor), model.engine)
-    cut = plan.applied(settings, wish)
-    if cut != settings:
+    plan = time_request.make_plan(replace(job, predictor=model.predictor), model.engine)
+    smaller = plan.apply(settings, time_request)
+    if smaller != settings:
         job = plan_search(
             job.predictor,
             job.dataset,
-            cut,
+            smaller,
             test=job.test,
             directory=job.directory,
             store=job.store,
@@ -185,51 +185,51 @@ def planned(
     return job, model, plan
 
 
-def _searched(
+def _run_search(
     job: SearchJob,
     model: Accelerated,
-    wish: TimeWish | None,
+    time_request: TimeRequest | None,
     plan: TimePlan | None,
     timed: bool,
     progress: StageProgress | None,
     log: Log | None,
     warn: Log | None,
 ) -> PolicySearch:
-    """Predict the pool, select from it and prove what is found, on the engine's model."""
-    say, note_to = (one or (lambda line: None) for one in (log, warn))
-    fitted_on, searched = network_mark(job.predictor), job
+    """Predict the pool, select a policy and compare it, with the model on its engine."""
+    say, say_note = (print_line or (lambda line: None) for print_line in (log, warn))
+    fitted_on, given_job = network_mark(job.predictor), job
     job = replace(job, predictor=model.predictor)
     say(job.summary)
     notes = search_notes(job)
     model.tell(say)
     for note in notes:
-        note_to(note)
+        say_note(note)
     if plan is not None:
-        late = plan.too_long(with_split=job.can_split)
-        if late is None:
+        overrun = plan.overrun_note(can_split=job.can_split)
+        if overrun is None:
             say(str(plan))
         else:
-            note_to(late)
+            say_note(overrun)
     elif log is not None and current_engine() is None:
         log(job.time_text(job.seconds_a_pass()))
     times = [time.perf_counter()]
     job, probe = choose_variant(job, progress, log)
     rounds = None
-    if wish is not None and has_rounds(job):
-        rounds = Rounds(job, wish, plan, model.engine, timed, log)
-    predicted = predict_pool(job, progress, None if rounds is None else rounds.go_on)
+    if time_request is not None and can_have_rounds(job):
+        rounds = Rounds(job, time_request, plan, model.engine, timed, log)
+    predicted = predict_pool(job, progress, None if rounds is None else rounds.has_next)
     times.append(time.perf_counter())
     selected = select_from_pool(job, predicted, progress, log)
-    if log is not None and rounds is not None and rounds.is_short and not job.plan.mapped:
-        log(what_more_buys(job, predicted, selected))
+    if log is not None and rounds is not None and rounds.are_limited and not job.plan.mapped:
+        log(gain_of_second_half(job, predicted, selected))
     halves = search_halves(job, predicted, selected.log_probs, progress)
     policy = replace(policy_of(job, predicted, selected), fitted_on=fitted_on, halves=halves)
     times.append(time.perf_counter())
-    # The images of a cross-fit's proof are those of the pool.
+    # A cross-fit compares on the images that the pool was predicted on.
     known = KnownViews(job.views, selected.log_probs) if job.settings.cross_fit else None
-    mistake = next((str(one) for one in notes if isinstance(one, SetUpNote)), None)
-    about = {} if mistake is None else {"set_up": mistake}
-    comparison = _proof(job, policy, known, progress, about)
+    mistake = next((str(note) for note in notes if isinstance(note, SetUpNote)), None)
+    record = {} if mistake is None else {"set_up": mistake}
+    comparison = _compare_on_held_out(job, policy, known, progress, record)
     times.append(time.perf_counter())
     picks = tuple(int(predicted.candidates[pick]) for pick in selected.result.picks)
     trace = replace(selected.result, picks=picks, temperatures=policy.temperatures or ())
@@ -247,11 +247,11 @@ def _searched(
         job.plan,
         probe,
         plan if rounds is None else rounds.plan,
-        searched,
+        given_job,
     )
 
 
-def _proof(
+def _compare_on_held_out(
     job: SearchJob,
     policy: Policy,
     known: KnownViews | None,
@@ -270,7 +270,7 @@ def _proof(
         seed=job.settings.seed,
         balanced=job.settings.balanced,
         batch=job.settings.batch,
-        store_path=job.place("heldout.zarr"),
+        store_path=job.store_path("heldout.zarr"),
         measure_cost=not on_other_gpus(),
         progress=progress,
         record=record,

@@ -1,4 +1,4 @@
-"""What decides a search's result, besides model and data: each setting in one place.
+"""The settings that decide a search's result, besides model and data: each in one place.
 
 Command-line options, Python keywords and run records all come from the fields of `SearchSettings`.
 """
@@ -27,12 +27,12 @@ STRATEGIES = ("auto", "conservative", "greedy", "paper")
 _DRAWS: tuple[str, ...] = get_args(DrawKind)
 T = TypeVar("T")
 SEARCH, _SPEED = "What is searched", "Speed"
-"""Where `--help` lists settings; the few that matter most stand apart."""
+"""The panels of `--help`; the few settings that matter most are in none."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """How the command line asks for a setting; `read` turns its text, or `several`, into it."""
+    """A setting's option on the command line; `read` converts its text, or `several` texts."""
 
     help: str
     flag: str | None = None
@@ -45,14 +45,14 @@ class Option:
 
 
 def _setting(default: T, help: str, **how: Any) -> T:
-    """Return a field of `SearchSettings` that the command line asks for."""
-    made: T = field(default=default, metadata={"option": Option(help, **how)})
-    return made
+    """Return a field of `SearchSettings` that is an option of the command line."""
+    found: T = field(default=default, metadata={"option": Option(help, **how)})
+    return found
 
 
 @dataclass(frozen=True)
 class RecipeChoice:
-    """Which recipe is asked for, and what is left out of it; `auto` is known with the images."""
+    """The recipe asked for, and the transforms left out of it; `auto` depends on the images."""
 
     recipe: Recipe | str = AUTO
     exclude: Sequence[str] = ()
@@ -62,14 +62,14 @@ class RecipeChoice:
             object.__setattr__(self, "recipe", get_recipe(self.recipe).without(self.exclude))
 
     def of(self, shape: Sequence[int]) -> tuple[Recipe, str | None]:
-        """Return the recipe for images `[c, h, w]`, and why it is that one if nobody named it."""
+        """Return the recipe for images `[c, h, w]`, and the reason if it was chosen by `auto`."""
         if isinstance(self.recipe, Recipe):
             return self.recipe, None
         chosen, why = recipe_for(*shape)
         return chosen.without(self.exclude), why
 
     def crops(self, takes: InputSpec | None) -> bool:
-        """Whether views begin with crops, as far as what a model takes tells."""
+        """Whether views begin with crops, as far as the model's input shows."""
         if takes is None and self.recipe == AUTO:
             return False
         shape = (3, 32, 32) if takes is None else (takes.channels or 3, *takes.size)
@@ -77,23 +77,23 @@ class RecipeChoice:
 
 
 StartFrom = Policy | str | Path | Mapping[str, Any]
-"""A policy, its file or run, a preset's name, or as a record has it."""
+"""A policy, its file or run, a preset's name, or its form in a record."""
 
 
 def start_policies(given: StartFrom | Sequence[StartFrom] | None) -> tuple[Policy, ...]:
     """Return policies to start from: their views, each once, and the images they were found on."""
-    several: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    sources: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
     found = []
-    for one in several:
-        if one is None:
+    for source in sources:
+        if source is None:
             continue
-        if isinstance(one, Mapping):
-            policy = policy_from_json(one, "start_from")
-        elif isinstance(one, Policy):
-            policy = one
+        if isinstance(source, Mapping):
+            policy = policy_from_json(source, "start_from")
+        elif isinstance(source, Policy):
+            policy = source
         else:
-            place = RunDirectory(one)
-            policy = Policy.load(place.policy if place.path.is_dir() else one)
+            run = RunDirectory(source)
+            policy = Policy.load(run.policy if run.path.is_dir() else source)
         views = tuple(dict.fromkeys(policy))
         fresh = next((view for view in views if not view.is_fixed), None)
         if fresh is not None:
@@ -106,11 +106,11 @@ def start_policies(given: StartFrom | Sequence[StartFrom] | None) -> tuple[Polic
 
 
 def start_views(policies: Sequence[Policy], recipe: Recipe) -> tuple[SubPolicy, ...]:
-    """Return the policies' views, each once; raise where one crops as the recipe does not."""
+    """Return the policies' views, each once; raise if one crops otherwise than the recipe."""
     views = tuple(dict.fromkeys(view for policy in policies for view in policy))
     for view in views:
-        begins = bool(view.steps) and view.steps[0].transform in STARTS
-        if (begins and recipe.start is None) or (view.finish and recipe.finish is None):
+        has_start = bool(view.steps) and view.steps[0].transform in STARTS
+        if (has_start and recipe.start is None) or (view.finish and recipe.finish is None):
             raise RelookError(
                 f"start_from (--start-from): expected views as the recipe {recipe.name!r} "
                 f"makes them, got “{view}”, which crops otherwise: leave it out, or name its recipe"
@@ -120,18 +120,18 @@ def start_views(policies: Sequence[Policy], recipe: Recipe) -> tuple[SubPolicy, 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What decides a search's result, besides model and data.
+    """The settings that decide a search's result, besides model and data.
 
     `strategy` is "conservative" (quasi-random crops unless others prove better), "greedy" (the
-    best candidate at each step), "paper" (the same with the paper's pools and fresh draws) or
-    "auto": conservative where it applies, else greedy. The settings hold which. `pool_size` None is
-    the recipe's own, but for a conservative search 80.
+    best candidate at each step) or "paper" (greedy with the paper's pools and fresh draws);
+    "auto" becomes conservative if that is possible, else greedy. `pool_size` None is 80 for a
+    conservative search, else the recipe's own.
 
-    `holdout` is the share held out, of what is not `left_out` of it all. `memory`
-    limits the selection, in bytes; above 200 classes it may decide picks, and a run keeps it.
-    With `cross_fit` nothing is held out: all images are searched on, and so is each half of them
-    alone, whose views are scored on the other half. The views of the policies to `start_from` take
-    the places of as many candidates that would be drawn, as far as there are any.
+    `holdout` is the share held out of the images that are not `left_out`. `memory` limits the
+    selection, in bytes; above 200 classes it may decide picks, and a run keeps it. With
+    `cross_fit` nothing is held out: all images are searched on, and so is each half alone, whose
+    views are scored on the other half. The views of the policies to `start_from` replace as many
+    drawn candidates.
     """
 
     recipe: Recipe
@@ -239,7 +239,9 @@ class SearchSettings:
             raise RelookError(
                 f"expected a view temperature from 0.05 to 20, got {self.view_temperature}"
             )
-        if self.strategy == "paper":  # its CIFAR pool has the plain image, its ImageNet pool not
+        if (
+            self.strategy == "paper"
+        ):  # its CIFAR pool has the plain image, its ImageNet pool has not
             object.__setattr__(self, "draws", "fresh")
             object.__setattr__(self, "plain", self.recipe.start is None)
         applies = self.objective == "cll" and self.draws == "fixed" and self.plain
@@ -252,8 +254,8 @@ class SearchSettings:
             )
         if self.cross_fit and self.race:
             raise RelookError(
-                "a race drops candidates by all images, so that no half of them can show "
-                "anything: leave out race, or cross_fit (--cross-fit)"
+                "a race judges candidates on all images, which leaves no unseen half to compare "
+                "on: leave out race, or cross_fit (--cross-fit)"
             )
         if self.strategy == "conservative" and self.pool_size is None:
             object.__setattr__(self, "pool_size", CONSERVATIVE_SIZE)
@@ -275,19 +277,19 @@ class SearchSettings:
         return cls(get_recipe(recipe).without(exclude), **settings)
 
     def with_split(self, split: str | None, images: int) -> SearchSettings:
-        """Return settings with both parts of `images` images as `split` says, if it is given."""
+        """Return settings with the split of `images` images that `split` describes, if given."""
         if split is None:
             return self
         if self.cross_fit:
             raise RelookError(
-                "cross_fit (--cross-fit) splits the images itself: leave out split, or it"
+                "cross_fit (--cross-fit) splits the images itself: leave out split or cross_fit"
             )
         shares = parse_split(split, images)
         return replace(self, holdout=shares.holdout, left_out=shares.left_out)
 
     @property
     def in_rounds(self) -> bool:
-        """Whether candidates can come in rounds, the most promising first."""
+        """Whether candidates can be predicted in rounds, the most promising first."""
         return self.strategy == "conservative" and not self.race and not self.cross_fit
 
     def draw_pool(self) -> Pool:
@@ -307,7 +309,7 @@ class SearchSettings:
         return Pool(first + tuple(view for view in own if view not in first))
 
     def stored_type(self, classes: int) -> str:
-        """Return the type that predictions are kept in; a race works in float32."""
+        """Return the type that predictions are stored in; a race works in float32."""
         if not self.race:
             return stored_type(self.store_precision, classes)
         if self.store_precision == "float16":
@@ -317,11 +319,11 @@ class SearchSettings:
         return stored_type("float32", classes)
 
     def record(self) -> dict[str, JSON]:
-        """Return what decides the result, as JSON-able data."""
+        """Return everything that decides the result, as JSON-able data."""
         record = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if one.name != "memory"  # a limit is kept with the selection
+            setting.name: getattr(self, setting.name)
+            for setting in fields(self)
+            if setting.name != "memory"  # which is kept with the selection
         }
         if not isinstance(self.objective, str):
             record["objective"] = _name_of(self.objective)
@@ -329,7 +331,20 @@ class SearchSettings:
         return {**record, "recipe": self.recipe.to_json()}
 
 
-class SearchKeywords(TypedDict, total=False):
+class ModelKeywords(TypedDict, total=False):
+    """The keywords of `relook.search` that describe its model."""
+
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    device: Any
+    outputs: str | None
+    layout: str | None
+    output: str | None
+    fingerprint: str | None
+    pretrained: bool
+
+
+class SearchKeywords(ModelKeywords, total=False):
     """The keywords of `relook.search`: the settings', a split, the time, and those of its model."""
 
     recipe: Recipe | str
@@ -359,20 +374,9 @@ class SearchKeywords(TypedDict, total=False):
     race: bool
     memory: int | None
     store_precision: str
-    mean: float | Sequence[float] | None
-    std: float | Sequence[float] | None
-    device: Any
-    outputs: str | None
-    layout: str | None
-    output: str | None
-    fingerprint: str | None
-    pretrained: bool
 
 
-MODEL_KEYWORDS = (
-    *("mean", "std", "device", "outputs", "layout", "output", "fingerprint", "pretrained"),
-)
-"""Those that are the model's."""
+MODEL_KEYWORDS = tuple(ModelKeywords.__annotations__)
 
 
 def _name_of(function: object) -> str:

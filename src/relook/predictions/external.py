@@ -1,4 +1,4 @@
-"""Predictions that were made elsewhere: arrays and labels from npy, npz, Zarr and text files."""
+"""Predictions made elsewhere: arrays and labels from npy, npz, Zarr and text files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from relook.predictions.store import Predictions
 Kind = Literal["log_probs", "probabilities"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-# What packs numbers; other codecs of Zarr run Python's pickle, or make objects.
+# Codecs that pack numbers; other codecs of Zarr unpickle, or make objects.
 _PACKERS = ("zstd", "gzip", "zlib", "blosc", "lz4", "bz2", "lzma")
 _CODECS = {"bytes", "endian", "crc32c", "transpose", "sharding_indexed", "shuffle", *_PACKERS}
-_BEST_PACKED = 1000  # predictions and labels never shrink as far
+_MAX_COMPRESSION = 1000  # predictions and labels never shrink as far
 _SMALL = 1 << 24
 _FEW_FILES = 10_000
 
@@ -37,7 +37,7 @@ def open_predictions(path: Path, kind: Kind) -> Predictions:
     """
     if kind not in KINDS:
         raise unknown_name("kind of predictions", kind, KINDS)
-    array = map_npy(path) if path.suffix == ".npy" else _opened(path, ("predictions", kind))
+    array = map_npy(path) if path.suffix == ".npy" else _open(path, ("predictions", kind))
     shape = tuple(array.shape)
     if len(shape) != 3 or np.dtype(array.dtype).kind != "f":
         raise FileFormatError(
@@ -48,11 +48,11 @@ def open_predictions(path: Path, kind: Kind) -> Predictions:
         dtype = np.dtype(np.float64 if dtype.itemsize > 4 else np.float32)
         return Predictions(shape, dtype, lambda: _logarithms(array, dtype, path))
     mapped = (lambda: array) if path.suffix == ".npy" else None
-    return Predictions(shape, dtype, lambda: _whole(array), mapped)
+    return Predictions(shape, dtype, lambda: _read(array), mapped)
 
 
 def file_identity(path: Path) -> list[int]:
-    """Return what shows whether a file or a directory has changed: counts, bytes, times."""
+    """Return counts, bytes and times, which show whether a file or directory has changed."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     stats = [file.stat() for file in files]
     return [
@@ -62,26 +62,28 @@ def file_identity(path: Path) -> list[int]:
     ]
 
 
-def _whole(array: Any) -> NDArray[Any]:
-    """Return an array in memory from one on disk."""
+def _read(array: Any) -> NDArray[Any]:
+    """Return an array in memory, read from disk if necessary."""
     if type(array) is np.ndarray:
         return array
     try:
         return np.array(array[:])
-    except Exception as error:  # codecs meet damaged chunks, and fail in many ways
-        raise FileFormatError(f"{_zarr_path(array)}: cannot be read: {_said(error)}") from None
+    except Exception as error:  # codecs raise many kinds for damaged chunks
+        raise FileFormatError(
+            f"{_zarr_path(array)}: cannot be read: {_error_text(error)}"
+        ) from None
 
 
 def _logarithms(array: Any, dtype: np.dtype[Any], path: Path) -> NDArray[Any]:
     """Return the floored logarithms of probabilities, candidate after candidate."""
-    source = array if isinstance(array, np.memmap) else _whole(array)
+    source = array if isinstance(array, np.memmap) else _read(array)
     in_place = source.dtype == dtype and source.flags.writeable
     result = source if in_place else np.empty(source.shape, dtype)
     for candidate, values in enumerate(source):
         if not (values >= 0).all():
             raise FileFormatError(
                 f"{path}: expected probabilities ≥ 0, got a negative number or NaN at candidate "
-                f"{candidate}; say --kind log_probs if these are log-probabilities"
+                f"{candidate}; use --kind log_probs if these are log-probabilities"
             )
         with np.errstate(divide="ignore"):
             np.log(values, out=result[candidate], dtype=dtype)
@@ -93,7 +95,7 @@ def load_labels(path: Path) -> NDArray[np.int64]:
     """Return labels `[image]` from an npy, npz or Zarr file, or from text with one per line."""
     if path.suffix in (".txt", ".csv"):
         return _labels_from_text(path)
-    labels = _whole(_opened(path, ("labels",)))
+    labels = _read(_open(path, ("labels",)))
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise FileFormatError(
             f"{path}: expected whole numbers [image], got {labels.dtype} {list(labels.shape)}"
@@ -101,8 +103,8 @@ def load_labels(path: Path) -> NDArray[np.int64]:
     return labels.astype(np.int64)
 
 
-def _opened(path: Path, names: tuple[str, ...]) -> Any:
-    """Return an array in memory, or a Zarr array that is read when it is asked for."""
+def _open(path: Path, names: tuple[str, ...]) -> Any:
+    """Return an array in memory, or a Zarr array that is read on use."""
     if not path.exists():
         raise RelookError(f"no such file: {path}")
     if path.is_dir():
@@ -124,7 +126,7 @@ def _opened(path: Path, names: tuple[str, ...]) -> Any:
 
 
 def _open_zarr(path: Path) -> zarr.Array[Any]:
-    """Open a Zarr array of plain numbers whose codecs do nothing but pack them."""
+    """Open a Zarr array of plain numbers whose codecs only pack them."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -132,18 +134,18 @@ def _open_zarr(path: Path) -> zarr.Array[Any]:
         names = set(_codec_names(array.metadata.to_dict()))
         shape, dtype = array.shape, np.dtype(array.dtype)
         blocks = (shape, array.chunks, array.shards or ())  # a block is read whole
-    except Exception as error:  # zarr raises whatever a bad file makes it trip over
-        raise FileFormatError(f"{path}: expected a Zarr array: {_said(error)}") from None
-    strange = sorted(names - _CODECS)
-    if dtype.kind not in "fiu" or strange:
-        got = f"the codec {strange[0]!r:.40}" if strange else str(dtype)
+    except Exception as error:  # zarr raises many kinds for a bad file
+        raise FileFormatError(f"{path}: expected a Zarr array: {_error_text(error)}") from None
+    unsafe = sorted(names - _CODECS)
+    if dtype.kind not in "fiu" or unsafe:
+        got = f"the codec {unsafe[0]!r:.40}" if unsafe else str(dtype)
         raise FileFormatError(f"{path}: expected a Zarr array of plain numbers, got {got}")
     largest = max(blocks, key=math.prod)
     nbytes = math.prod(largest) * dtype.itemsize
     check_memory(nbytes, path)
     files = [file.stat().st_size for file in path.rglob("*") if file.is_file()]
     held = sum(files)
-    if nbytes > max(_SMALL, _BEST_PACKED * held):
+    if nbytes > max(_SMALL, _MAX_COMPRESSION * held):
         what = "chunks are missing" if largest == shape else "its chunks are too large"
         raise FileFormatError(
             f"{path}: declares {list(largest)}, {size_text(nbytes)}, but holds {size_text(held)}: "
@@ -153,7 +155,7 @@ def _open_zarr(path: Path) -> zarr.Array[Any]:
     if len(each) != len(shape) or min(each, default=1) < 1:
         raise FileFormatError(f"{path}: expected chunks for {list(shape)}, got {list(each)}")
     parts = math.prod(-(-side // most) for side, most in zip(shape, each, strict=True))
-    if parts > max(_FEW_FILES, 2 * len(files)):  # each takes memory, though it is not there
+    if parts > max(_FEW_FILES, 2 * len(files)):  # missing chunks take memory too
         raise FileFormatError(
             f"{path}: declares {parts:,} chunks, but holds {len(files):,} files: chunks are missing"
         )
@@ -173,7 +175,7 @@ def _zarr_path(array: Any) -> str:
     return one_line(str(getattr(array.store, "root", array.store)))
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     first = next(iter(str(error).splitlines()), "")
     return one_line(f"{type(error).__name__}: {first}"[:300])
 

@@ -1,4 +1,4 @@
-"""Where a store of predictions is: a directory, or a place in an object store, by its URL."""
+"""Locations of prediction stores: a directory, or a prefix of an object store, by its URL."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _MEMORY: dict[str, Any] = {}  # the stores in this process's memory, by URL
 
 
 def is_url(where: str | Path | None) -> bool:
-    """Whether this names a place in an object store, and no path."""
+    """Whether this is the URL of an object store, not a path."""
     return isinstance(where, str) and "://" in where and not where.startswith("file://")
 
 
 def place_at(where: str | Path) -> Place:
-    """Return the place that a path or a URL (s3://, gs://, az://, memory://, file://) names."""
+    """Return the place at a path or a URL (s3://, gs://, az://, memory://, file://)."""
     if not is_url(where):
         return Directory(Path(str(where).removeprefix("file://")))
     where = str(where)
@@ -44,9 +44,9 @@ def place_at(where: str | Path) -> Place:
 
 
 class Directory:
-    """A directory of this machine, or one that it shares with others.
+    """A directory, local or shared.
 
-    It is not `trusted`: what is listed there may be cut off or damaged.
+    It is not `trusted`: its files may be truncated or damaged.
     """
 
     trusted = False
@@ -57,7 +57,7 @@ class Directory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold a lock while others wait; the kernel frees it if we die."""
+        """Hold a lock while others wait; the kernel frees it if this process dies."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with (self.path / ".lock").open("a") as file:
@@ -68,7 +68,7 @@ class Directory:
             raise RunError(f"cannot keep predictions in {self.name}: {reason(error)}") from error
 
     def manifest(self) -> Any:
-        """Return the manifest, None where there is none."""
+        """Return the manifest, or None if there is none."""
         file = self.path / MANIFEST
         return read_json(file, what="manifest") if file.exists() else None
 
@@ -77,17 +77,17 @@ class Directory:
         write_json_atomic(self.path / MANIFEST, record)
 
     def foreign(self) -> str | None:
-        """Return the name of something that is here, None where nothing is."""
+        """Return the name of any file that is here, or None."""
         names = (path.name for path in self.path.iterdir())
         return next((name for name in names if not name.startswith(".")), None)
 
     def size(self, key: str) -> int | None:
-        """Return how many bytes a file has, None where there is none."""
+        """Return a file's size in bytes, or None if there is none."""
         file = self.path / key
         return file.stat().st_size if file.is_file() else None
 
     def _remove_abandoned(self) -> None:
-        # A young one may belong to a process that is writing it, and may be gone a moment later.
+        # Another process may be writing a recent one, and may remove it at any moment.
         limit = time.time() - _ABANDONED_AFTER
         for leftover in chain(self.path.rglob("*.partial"), self.path.glob(".relook-*.tmp")):
             with suppress(FileNotFoundError):
@@ -96,7 +96,7 @@ class Directory:
 
 
 class Bucket:
-    """A prefix of an object store. An object appears whole or not at all.
+    """A prefix of an object store, where an object appears whole or not at all.
 
     Requests that fail are tried again for two minutes. Credentials, region and endpoint come
     from the environment (AWS_…, GOOGLE_…, AZURE_…) or from the machine's own role.
@@ -116,11 +116,11 @@ class Bucket:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nothing is locked: the first manifest stays, and all compare with it."""
+        """Lock nothing: the first manifest stays, and all others are compared with it."""
         yield
 
     def manifest(self) -> Any:
-        """Return the manifest, None where there is none."""
+        """Return the manifest, or None if there is none."""
         with self._requests("read"):
             try:
                 content = bytes(self._obstore.get(self._objects, MANIFEST).bytes())
@@ -139,18 +139,18 @@ class Bucket:
             self._obstore.put(self._objects, MANIFEST, content, mode="create")
 
     def foreign(self) -> str | None:
-        """Return the name of something that is here, None where nothing is."""
+        """Return the name of any file that is here, or None."""
         return next(iter(self._listed()), None)
 
     def size(self, key: str) -> int | None:
-        """Return how many bytes an object had when they were listed, at the first question."""
+        """Return an object's size in bytes, or None; objects are listed once, at the first call."""
         return self._listed().get(key)
 
     def _listed(self) -> dict[str, int]:
         if self._sizes is None:
             with self._requests("list"):
                 pages = self._obstore.list(self._objects)
-                self._sizes = {each["path"]: each["size"] for page in pages for each in page}
+                self._sizes = {item["path"]: item["size"] for page in pages for item in page}
         return self._sizes
 
     def _open(self) -> Any:
@@ -159,7 +159,7 @@ class Bucket:
         from datetime import timedelta
 
         retry = {"max_retries": 10, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
-        plain = {"allow_http": True}  # for endpoints of one's own; https:// stays https
+        plain = {"allow_http": True}  # for custom endpoints; https:// stays https
         return self._obstore.store.from_url(self.name, retry_config=retry, client_options=plain)
 
     @contextmanager
@@ -171,18 +171,18 @@ class Bucket:
 
 
 Place = Directory | Bucket
-"""What a store needs to know and do besides reading and writing chunks."""
+"""A store's files besides its chunks: manifest, lock and sizes."""
 
 
 def failures(place: Place) -> tuple[type[Exception], ...]:
-    """Return what a place raises when it cannot be read or written."""
+    """Return the errors of a place that cannot be read or written."""
     if isinstance(place, Directory):
         return (OSError,)
     return (OSError, _import_obstore().exceptions.BaseError)
 
 
 def reason(error: Exception) -> str:
-    """Return an error of a machine or a network as one line."""
+    """Return the message of a system or network error as one line."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return one_line(" ".join(text.split("Debug source:")[0].split()))[:300]
 

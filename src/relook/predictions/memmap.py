@@ -1,9 +1,9 @@
 """A store's predictions as one plain array file, for pools that do not fit into memory.
 
-Selection goes along candidates and along images; the store's chunks are made for neither. So
-they are copied once into an `.npy` file inside the store, `[view, image, class]` as it is, and
-that file is memory-mapped. It is written under another name and renamed when it is whole; a
-checksum of each view, kept next to it, is compared before the file is used again.
+The store's chunks suit neither of the selection's orders, by candidate and by image. So they are
+copied once into an `.npy` file `[view, image, class]` inside the store, which is memory-mapped. It
+is written under a temporary name and renamed when complete; a checksum of each view, kept next to
+it, is compared before the file is used again.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def mapped_predictions(
 ) -> NDArray[np.floating[Any]]:
     """Return all predictions of a finished store as a read-only memory map.
 
-    The first call writes the file, which takes as much disk again as the store; a later one
-    uses it if its checksums hold. `progress` is called with views done and all views.
+    The first call writes the file, which takes as much disk again as the store; later calls
+    use it if its checksums match. `progress` is called with views done and all views.
     """
     file = store.path / MAPPED
     if not _is_whole(store, progress):
         for leftover in store.path.glob(f".{MAPPED}-*.tmp"):
             leftover.unlink(missing_ok=True)
-        _check_disk(store)
+        _check_free_disk(store)
         try:
             _write(store, progress)
         except OSError as error:
@@ -53,7 +53,7 @@ def mapped_predictions(
 
 
 def mapped_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Return how many bytes of disk the mapped file of such predictions takes."""
+    """Return the bytes of disk that the mapped file of such predictions takes."""
     return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
 
 
@@ -77,11 +77,11 @@ def _copy(store: PredictionStore, file: IO[bytes], progress: Progress | None) ->
     file.write(_header(plan, dtype))
     start, row = file.tell(), plan.classes * dtype.itemsize
     checksums = [0] * plan.views
-    blocks = sorted(plan.blocks(), key=lambda block: block.views.start)  # stable: images rise
+    blocks = sorted(plan.blocks(), key=lambda block: block.views.start)  # stable: images ascend
     with store.read_blocks(blocks) as read:
         for block, values in zip(blocks, read, strict=True):
-            own = np.ascontiguousarray(values.astype(dtype, copy=False))
-            for view, rows in enumerate(own, start=block.views.start):
+            converted = np.ascontiguousarray(values.astype(dtype, copy=False))
+            for view, rows in enumerate(converted, start=block.views.start):
                 file.seek(start + (view * plan.images + block.images.start) * row)
                 file.write(rows.data)
                 checksums[view] = zlib.crc32(rows.data, checksums[view])
@@ -98,7 +98,7 @@ def _header(plan: BatchPlan, dtype: np.dtype[Any]) -> bytes:
 
 
 def _is_whole(store: PredictionStore, progress: Progress | None) -> bool:
-    """Whether the file is there, of the right size, and every view has its checksum."""
+    """Whether the file exists with the right size, and every view matches its checksum."""
     try:
         record = read_json(store.path / CHECKSUMS, what="checksums")
         expected = record["crc32"]  # type: ignore[index]
@@ -107,12 +107,12 @@ def _is_whole(store: PredictionStore, progress: Progress | None) -> bool:
             size = len(head) + mapped_bytes(store.plan.shape, store.dtype)
             if file.read(len(head)) != head or os.fstat(file.fileno()).st_size != size:
                 return False
-            return _checksums_hold(file, store, expected, progress)
+            return _checksums_match(file, store, expected, progress)
     except (RelookError, OSError, TypeError, KeyError):
         return False
 
 
-def _checksums_hold(
+def _checksums_match(
     file: IO[bytes], store: PredictionStore, expected: Any, progress: Progress | None
 ) -> bool:
     views = store.plan.views
@@ -133,12 +133,12 @@ def _checksums_hold(
     return True
 
 
-def _check_disk(store: PredictionStore) -> None:
+def _check_free_disk(store: PredictionStore) -> None:
     needed = mapped_bytes(store.plan.shape, store.dtype)
     free = shutil.disk_usage(store.path).free
     if needed > free:
         raise RunError(
             f"{store.path}: expected {size_text(needed)} of free disk for the predictions as one "
-            f"file, got {size_text(free)}: free some, or raise memory above what they take; "
-            "what is predicted is kept"
+            f"file, got {size_text(free)}: free some, or raise memory above their size; "
+            "all predictions are kept"
         )

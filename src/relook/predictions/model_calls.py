@@ -1,8 +1,8 @@
-"""Views → model calls → checked log-probabilities: how one block of predictions is made.
+"""Views → model calls → checked log-probabilities, for one block of predictions.
 
-A call never reaches beyond its block, so a block that is computed again after an interruption
-is computed by the very same calls. Without an engine the calls are made in this process; an
-engine is given the same blocks, and makes them by the same calls elsewhere.
+A call never spans two blocks, so a block that is computed again after an interruption takes the
+very same calls. Without an engine the calls are made in this process; an engine makes the same
+calls for the same blocks elsewhere.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Images = Tensor | NDArray[np.uint8] | FullImages
 ENGINES = ("local", "ray")
 
 Done = Generator[tuple[PredictionBlock, NDArray[np.float32] | None], None, None]
-"""Blocks as they are finished, with log-probabilities `[view, image, class]`; without them,
-where a worker has stored them itself."""
+"""Finished blocks with log-probabilities `[view, image, class]`, or None if a worker has stored
+them."""
 
 _GPU_BATCH = 256
-CPU_BATCH = 64  # of small images: more of them leave the cache between layers
-_LEAST_BATCH = 8
+CPU_BATCH = 64  # small images: more would not stay in the cache between layers
+_MIN_BATCH = 8
 _BATCH_PIXELS = 1 << 20  # of a batch on the CPU: 64 images of 96×96, 16 of 224×224
 _GROUP = 16
 _PACKING = "views of a block, one after another, in full batches"
@@ -57,32 +57,32 @@ class View:
 
 @dataclass(frozen=True)
 class Segment:
-    """One view of consecutive images: a whole model call or a part of one."""
+    """One view of consecutive images: a model call or a part of one."""
 
     view: int
     images: slice
 
     @property
     def size(self) -> int:
-        """How many images the segment has."""
+        """The number of images."""
         return int(self.images.stop - self.images.start)
 
 
 @dataclass(frozen=True)
 class Call:
-    """The views that go through the model at once, all of one block."""
+    """Views of one block that go through the model at once."""
 
     segments: tuple[Segment, ...]
-    ends_block: PredictionBlock | None  # the block, in its last call
+    ends_block: PredictionBlock | None  # the block, if this is its last call
 
     @property
     def size(self) -> int:
-        """How many views the call has."""
+        """The number of views."""
         return sum(segment.size for segment in self.segments)
 
 
 def calls_of(block: PredictionBlock, batch: int) -> Iterator[Call]:
-    """Cut a block's views, one after another, into model calls: full ones, and a last one."""
+    """Cut a block's views, one after another, into full model calls and a last one."""
     images = block.images.stop - block.images.start
     rows = (block.views.stop - block.views.start) * images
     for begin in range(0, rows, batch):
@@ -98,7 +98,7 @@ def calls_of(block: PredictionBlock, batch: int) -> Iterator[Call]:
 
 @dataclass(frozen=True)
 class Passes:
-    """What the model is to see: views of images, whose indices decide the fresh draws."""
+    """A model and the views it is to predict; the images' `indices` decide the fresh draws."""
 
     predictor: Predictor
     images: Images
@@ -122,7 +122,7 @@ class Passes:
             raise RelookError(
                 f"the model failed on {self._where(call)}: {_one_line(error)}"
             ) from error
-        return self._checked(outputs, call, classes)
+        return self._check(outputs, call, classes)
 
     def one(self, view: int, part: slice) -> NDArray[np.float32]:
         """Return log-probabilities `[image, class]` of one view of some images."""
@@ -148,7 +148,7 @@ class Passes:
                     rows = []
 
     def plan(self, batch: int | None) -> BatchPlan:
-        """Return the batch plan; a model that does not say its classes is asked with a batch."""
+        """Return the batch plan; a model without a number of classes predicts a batch for it."""
         batch = self.automatic_batch() if batch is None else batch
         classes = getattr(self.predictor, "classes", None)
         if classes is None:
@@ -157,15 +157,15 @@ class Passes:
         return BatchPlan(len(self.views), len(self.indices), classes, batch, _GROUP)
 
     def automatic_batch(self) -> int:
-        """Return a batch size by rule, not by the clock: the same at every run."""
+        """Return a batch size by a fixed rule, so that it is the same in every run."""
         if _on_gpu(self.predictor) or on_other_gpus():
             return _GPU_BATCH
         height, width = self.images.shape[2:]
         fits = max(1, _BATCH_PIXELS // (int(height) * int(width)))
-        return min(CPU_BATCH, max(_LEAST_BATCH, 1 << (fits.bit_length() - 1)))
+        return min(CPU_BATCH, max(_MIN_BATCH, 1 << (fits.bit_length() - 1)))
 
     def manifest(self) -> dict[str, JSON]:
-        """Return what the predictions depend on, as the store records it."""
+        """Return everything that the predictions depend on, for the store's manifest."""
         pool = [(asdict(view.subpolicy), draw_index(view)) for view in self.views]
         seeds = [self.seed if index is not None else None for _, index in pool]
         return {
@@ -175,7 +175,7 @@ class Passes:
             "data": fingerprint(content_of(self.images), self.indices),
             "seed": self.seed,
             "calls": _PACKING,
-            VIEWS: [fingerprint(*one) for one in zip(pool, seeds, strict=True)],
+            VIEWS: [fingerprint(*view) for view in zip(pool, seeds, strict=True)],
         }
 
     def _view(self, segment: Segment) -> Tensor:
@@ -183,8 +183,8 @@ class Passes:
         images = ready(self.images[part])
         return apply_subpolicy(view.subpolicy, images, self.indices[part], self.seed, view.index)
 
-    def _checked(self, outputs: object, call: Call, classes: int | None) -> NDArray[np.float32]:
-        """Return the model's outputs as log-probabilities, floored, or say what is wrong."""
+    def _check(self, outputs: object, call: Call, classes: int | None) -> NDArray[np.float32]:
+        """Return the model's outputs as floored log-probabilities, or raise if they are wrong."""
         if isinstance(outputs, Tensor):
             outputs = outputs.detach().float().cpu().numpy()
         expected = f"[{call.size}, {'class' if classes is None else classes}]"
@@ -227,13 +227,13 @@ class Passes:
 
 
 def ready(images: Images) -> Tensor | FullImages:
-    """Return images that views can be made of: tensors, or at full size."""
-    # The copy is for arrays that must not be written to, such as memory-mapped files.
+    """Return images to make views of: a tensor, or images of full size."""
+    # Copied, as arrays may be read-only, such as memory-mapped files.
     return torch.from_numpy(np.array(images)) if isinstance(images, np.ndarray) else images
 
 
 def draw_index(view: View) -> int | None:
-    """Return a fresh view's index, by which its draws differ from others; None if it is fixed."""
+    """Return the index that a view's fresh draws depend on; None if it is fixed."""
     return None if view.subpolicy.is_fixed else view.index
 
 
@@ -243,7 +243,7 @@ def _on_gpu(predictor: Predictor) -> bool:
 
 
 def _faults(log_probs: NDArray[np.float32]) -> dict[str, NDArray[np.bool_]]:
-    """Return for each fault the rows that have it."""
+    """Return a mask of the rows with each fault."""
     with np.errstate(over="ignore"):
         sums = np.exp(log_probs, dtype=np.float64).sum(axis=1)
     return {
@@ -276,7 +276,7 @@ def _one_line(error: Exception) -> str:
 
 
 class Engine(Protocol):
-    """Who makes the passes, instead of this process."""
+    """Makes the passes in place of this process."""
 
     @property
     def gpu(self) -> bool:
@@ -290,7 +290,7 @@ class Engine(Protocol):
         add: Callable[[int], None],
         store: PredictionStore | None,
     ) -> Done:
-        """Yield each block, in any order; `add` counts passes, `store` is where they will go."""
+        """Yield each block, in any order; `add` counts passes, `store` is their destination."""
 
 
 _ENGINE: ContextVar[Engine | None] = ContextVar("relook_engine", default=None)
@@ -298,7 +298,7 @@ _ENGINE: ContextVar[Engine | None] = ContextVar("relook_engine", default=None)
 
 @contextmanager
 def running_on(engine: Engine | None) -> Iterator[None]:
-    """Make the passes of this thread on the engine within the block; None: in this process."""
+    """Make this thread's passes on the engine within a `with` block; None: in this process."""
     token = _ENGINE.set(engine)
     try:
         yield
@@ -307,7 +307,7 @@ def running_on(engine: Engine | None) -> Iterator[None]:
 
 
 def on_other_gpus() -> bool:
-    """Whether the passes are made on GPUs that are not this process's."""
+    """Whether an engine makes the passes on GPUs."""
     engine = _ENGINE.get()
     return engine is not None and engine.gpu
 

@@ -37,8 +37,8 @@ from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages
 
 _COMPARED = 16  # passes
-_LEAST_COMPARED = -10.0
-_SAME = 0.05  # of a log-probability; float16, other batches and threads differ by far less
+_COMPARISON_FLOOR = -10.0
+_TOLERANCE = 0.05  # of log-probabilities; float16, batches and threads change far less
 _ESTIMATE_VIEWS = 4
 _ESTIMATE_SECONDS, _ESTIMATE_TIMES = 1.0, 16
 
@@ -56,11 +56,11 @@ def predict_views(
 ) -> NDArray[np.float32]:
     """Return log-probabilities float32 `[view, image, class]` of uint8 images `[n, c, h, w]`.
 
-    Full-size images do as well: each view is cut from them. `indices` are the images' places
-    in their data set (default 0 … n − 1); `batch` is how many views go through the model at
-    once (default: by the images' size). Equal views run once. With a `store_path` what is done
-    stays on disk and an interrupted call goes on there. `progress` is called with the passes done
-    and all passes, one per image and distinct view.
+    Images may also be of full size: each view is cut from them. `indices` are the images' places
+    in their data set (default 0 … n − 1); `batch` is the number of views in a model call (default:
+    by the images' size). Equal views run once. With a `store_path` predictions are kept on disk,
+    and an interrupted call continues there. `progress` is called with the passes done and all
+    passes, one per image and distinct view.
     """
     distinct, order = distinct_views(views)
     if store_path is not None:
@@ -72,7 +72,7 @@ def predict_views(
     counter = ProgressCount(plan.views * plan.images, progress)
     counter.add(0)
     result = np.empty(plan.shape, dtype=np.float32)
-    with closing(_computed(passes, list(plan.blocks()), plan, counter.add)) as done:
+    with closing(_compute(passes, list(plan.blocks()), plan, counter.add)) as done:
         for block, log_probs in done:
             result[block.views, block.images] = log_probs
     return result if len(distinct) == len(order) else result[order]
@@ -99,39 +99,39 @@ def predict_distinct(
     store_path: str | Path | None = None,
     **how: Any,
 ) -> tuple[int, ReadViews]:
-    """Predict each view once, but those `known` of the same images; return the classes, and how
-    to get at the predictions. What is not said here is as in `predict_views`.
+    """Predict each view once, except those `known`; return the number of classes, and a reader.
+
+    The other arguments are those of `predict_views`.
     """
-    first = 0 if known is None else len(known.views)
-    every, _ = distinct_views([*(() if known is None else known.views), *views])
-    new, found = every[first:], None if known is None else known.log_probs
-    read: Callable[[list[int]], NDArray[np.float32]] | None = None
-    classes = 0 if found is None else found.shape[2]
+    known_views = () if known is None else tuple(known.views)
+    distinct, _ = distinct_views([*known_views, *views])
+    new = distinct[len(known_views) :]
+    read_new: Callable[[list[int]], NDArray[np.float32]] | None = None
+    classes = 0 if known is None else known.log_probs.shape[2]
     if new and store_path is None:
         log_probs = predict_views(predictor, images, new, **how)
-        classes, read = log_probs.shape[2], log_probs.__getitem__
+        classes, read_new = log_probs.shape[2], log_probs.__getitem__
     elif new and store_path is not None:
         store = fill_store(predictor, images, new, store_path, **how)
-        classes, read = store.plan.classes, store.read
+        classes, read_new = store.plan.classes, store.read
 
     def read_views(wanted: Sequence[View]) -> NDArray[np.float32]:
-        # Repeats and views of other methods are found by joining the lists.
-        _, order = distinct_views([*every, *wanted])
-        rows = np.array(order[len(every) :])
-        old = rows < first
+        _, places = distinct_views([*distinct, *wanted])  # equal views have equal places
+        rows = np.array(places[len(distinct) :])
+        is_known = rows < len(known_views)
         result = np.empty((len(rows), len(images), classes), dtype=np.float32)
-        if found is not None:
-            result[old] = found[rows[old]]
-        if read is not None:
-            result[~old] = read([int(row) for row in rows[~old] - first])
+        if known is not None:
+            result[is_known] = known.log_probs[rows[is_known]]
+        if read_new is not None:
+            result[~is_known] = read_new((rows[~is_known] - len(known_views)).tolist())
         return result
 
     return classes, read_views
 
 
-GoOn = Callable[[PredictionStore | None, bool], bool]
-"""Called before each round with the views so far, and whether the round is stored already; returns
-whether to go on. The first is always made."""
+HasNextRound = Callable[[PredictionStore | None, bool], bool]
+"""Called before each round with the store of the views so far (None before the first), and whether
+the round is already stored; returns whether to make it. The first is always made."""
 
 
 def fill_store(
@@ -146,32 +146,33 @@ def fill_store(
     progress: Progress | None = None,
     precision: str = "float32",
     beside: Path | None = None,
-    go_on: GoOn | None = None,
+    has_next: HasNextRound | None = None,
 ) -> PredictionStore:
-    """Return the store at `path` with every block done, for pools too large for the memory.
+    """Return the store at `path` with every block done, for pools that do not fit into memory.
 
     As `predict_views`, but the views are stored as they are given (see `distinct_views`), in
     float32 or float16 (`store.stored_type`). A store by URL has its local files in `beside`.
-    With `go_on` the views come in rounds, each on all images, and what comes back has those of
-    the rounds that there were.
+    With `has_next` the views come in rounds, each on all images; the store returned has the views
+    of the rounds that were made.
     """
     passes = _passes(predictor, images, views, indices, seed)
     plan = passes.plan(batch)
     store = PredictionStore.open(path, passes.manifest(), plan, precision, beside)
     missing = [block for block in plan.blocks() if not store.is_done(block)]
-    _check_same_answers(passes, store)  # also of a whole store: what follows uses this model
+    _check_same_outputs(passes, store)  # even if nothing is missing: later steps use the model
     counter = ProgressCount(plan.views * plan.images, progress)
     counter.add(counter.total - sum(math.prod(block.shape) for block in missing))
     known = known_elsewhere(passes, store) if missing and REUSED.get() is not None else None
-    size = plan.views if go_on is None else plan.group
+    size = plan.views if has_next is None else plan.group
     for begin in range(0, plan.views, size):
         part = [block for block in missing if begin <= block.views.start < begin + size]
-        wanted = part if known is None else known.made(part)
-        if go_on is not None and not go_on(store.first(begin) if begin else None, not wanted):
+        wanted = part if known is None else known.missing(part)
+        if has_next is not None and not has_next(store.first(begin) if begin else None, not wanted):
             return store.first(begin)
-        made = _computed(passes, wanted, plan, counter.add, store)
-        made = made if known is None else known.completed(part, made, counter.add)
-        with closing(made) as done:
+        computed = _compute(passes, wanted, plan, counter.add, store)
+        if known is not None:
+            computed = known.completed(part, computed, counter.add)
+        with closing(computed) as done:
             for block, log_probs in done:
                 if log_probs is None:
                     store.mark_done(block)
@@ -180,53 +181,54 @@ def fill_store(
     return store
 
 
-def _computed(
+def _compute(
     passes: Passes,
     blocks: Sequence[PredictionBlock],
     plan: BatchPlan,
     add: Callable[[int], None],
     store: PredictionStore | None = None,
 ) -> Done:
-    """Return the blocks as they are finished, by the engine in use or in this process."""
+    """Compute blocks on the engine in use or in this process."""
     engine = current_engine()
     if engine is None:
         return passes.blocks(blocks, plan, add)
     return engine.blocks(passes, blocks, plan, add, store)
 
 
-def _check_same_answers(passes: Passes, store: PredictionStore) -> None:
-    """Raise where the model, by its weights the same, no longer answers as it did before."""
+def _check_same_outputs(passes: Passes, store: PredictionStore) -> None:
+    """Raise if the model, despite the same weights, no longer gives the stored outputs."""
     plan = store.plan
     done = next(filter(store.is_done, plan.blocks()), None)
     if done is None:
         return
     call = next(calls_of(done, min(plan.batch, _COMPARED)))
-    now = _answers(passes, call, done, plan)
+    now = _outputs_of(passes, call, done, plan)
     before = store.read_block(done).reshape(-1, plan.classes)[: call.size].astype(np.float32)
-    apart = np.abs(np.maximum(now, _LEAST_COMPARED) - np.maximum(before, _LEAST_COMPARED)).max()
-    if apart > _SAME:
+    now, before = np.maximum(now, _COMPARISON_FLOOR), np.maximum(before, _COMPARISON_FLOOR)
+    difference = np.abs(now - before).max()
+    if difference > _TOLERANCE:
         raise RunError(
             f"the model no longer answers as it did when {store.name} was begun: its "
-            f"log-probabilities differ by up to {apart:.2g}: use another directory or delete "
+            f"log-probabilities differ by up to {difference:.2g}: use another directory or delete "
             f"{store.name}"
         )
 
 
-def _answers(
+def _outputs_of(
     passes: Passes, call: Call, block: PredictionBlock, plan: BatchPlan
 ) -> NDArray[np.float32]:
-    """Return what the model says now to a block's first call, `[n, class]`."""
+    """Return the model's outputs for a block's first call, `[n, class]`."""
     if current_engine() is None:
         return passes.run(call, passes.make(call), plan.classes)
     first = block.views.start
     part = PredictionBlock(slice(first, first + len(call.segments)), block.images)
-    with closing(_computed(passes, [part], plan, lambda count: None)) as done:
+    with closing(_compute(passes, [part], plan, lambda count: None)) as done:
         rows = np.concatenate([log_probs for _, log_probs in done if log_probs is not None])
     return rows.reshape(-1, plan.classes)[: call.size]
 
 
 def distinct_views(views: Iterable[View]) -> tuple[tuple[View, ...], list[int]]:
-    """Return the views that differ, and for each view its place among them.
+    """Return the distinct views, and each view's place among them.
 
     A fixed sub-policy makes the same view under every index; a fresh one does not.
     """
@@ -250,10 +252,10 @@ def estimate(
     seed: int,
     batch: int | None = None,
 ) -> float:
-    """Return the seconds that a pass takes, measured on a few views of a batch of images.
+    """Return the seconds of a pass, measured on a few views of a batch of images.
 
-    They are made as all passes are: views and model take turns with each other's next ones. The
-    first time, which compiles what the views need, does not count.
+    As always, views are made while the model runs. The first time, which compiles the views'
+    transforms, does not count.
     """
     every = _passes(predictor, images, views, None, seed)
     part = min(every.automatic_batch() if batch is None else batch, len(images))

@@ -1,9 +1,9 @@
-"""Predictions of earlier runs, taken over where the same model calls would be made again.
+"""Reuse of predictions by earlier runs whose model calls are exactly the same.
 
 A model's outputs depend on its batches in the last digits. A full batch of images goes through the
-model one view at a time, so a view's predictions of it are the same whatever else is predicted. The
-last images, fewer than a batch, share calls between the views of a block: they are taken over only
-where all views of the block are the same, in their order.
+model one view at a time, so a view's predictions of it do not depend on the other views. The last
+images, fewer than a batch, share calls between the views of a block: they are reused only if all
+views of the block are the same, in the same order.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from relook.predictions.locations import place_at
 from relook.predictions.model_calls import Done, Passes, calls_of, current_engine
 from relook.predictions.store import VIEWS, PredictionBlock, PredictionStore
 
-_MAY_DIFFER = ("pool", "seed", VIEWS, "plan")  # the seed of fresh draws is in a view's mark
+_MAY_DIFFER = ("pool", "seed", VIEWS, "plan")  # a view's fingerprint has the seed of fresh draws
 
 
 @dataclass
 class Reused:
-    """Where predictions may be taken from; how many passes that has saved, and in which runs."""
+    """The stores to reuse predictions from; the passes saved, and the runs that they are from."""
 
     stores: tuple[Path, ...]
     passes: int = 0
@@ -40,23 +40,23 @@ class Reused:
 
 
 REUSED: ContextVar[Reused | None] = ContextVar("relook_reused", default=None)
-"""Where the stores of this thread may take predictions from; None: they make their own."""
+"""The stores that this thread may reuse predictions from; None: no reuse."""
 
 
 def _owner(path: Path) -> int | None:
     try:
         return path.stat().st_uid
-    except OSError:  # gone, or not ours to look at
+    except OSError:  # gone, or not accessible
         return None
 
 
 @contextmanager
 def reusing(run: Path) -> Iterator[Reused]:
-    """Take over what the runs next to this one have predicted, within the block."""
+    """Reuse the predictions of runs next to this one, within a `with` block."""
     run = run.absolute()
-    own = _owner(run)  # what others put into a shared directory is not trusted
+    owner = _owner(run)  # files of other users of a shared directory are not trusted
     beside = (path for path in run.parent.glob("*/*.zarr") if path.parent != run)
-    reused = Reused(tuple(sorted(path for path in beside if _owner(path) == own)))
+    reused = Reused(tuple(sorted(path for path in beside if _owner(path) == owner)))
     token = REUSED.set(reused)
     try:
         yield reused
@@ -66,13 +66,13 @@ def reusing(run: Path) -> Iterator[Reused]:
 
 @dataclass(frozen=True)
 class Source:
-    """A store that has some of the views: `rows` says which, {view here: view there}."""
+    """Another store that has some of the views, as `rows`: {view here: view there}."""
 
     store: PredictionStore
     rows: Mapping[int, int]
 
     def known(self, block: PredictionBlock) -> list[int]:
-        """Return which views of a block it has, made by the calls that would be made here."""
+        """Return the views of a block that it has, from the same calls as would be made here."""
         views = range(block.views.start, block.views.stop)
         found = [v for v in views if v in self.rows and self.store.is_done(self._there(v, block))]
         if block.shape[1] == self.store.plan.batch or not found:
@@ -90,13 +90,13 @@ class Source:
         return np.stack([stored[row - row % group][row % group] for row in rows])
 
     def _there(self, view: int, block: PredictionBlock) -> PredictionBlock:
-        """Return the block of the other store that has a view of the same images."""
+        """Return the other store's block with this view of the same images."""
         plan, row = self.store.plan, self.rows[view]
         start = row - row % plan.group
         return replace(block, views=slice(start, min(start + plan.group, plan.views)))
 
-    def answers_as(self, passes: Passes) -> bool:
-        """Whether the model says now, to the last bit, what it said to a call that is known."""
+    def agrees_with(self, passes: Passes) -> bool:
+        """Whether the model reproduces one of the stored calls to the last bit."""
         plan = replace(self.store.plan, views=len(passes.views))
         for block in plan.blocks():
             known = self.known(block)
@@ -109,89 +109,93 @@ class Source:
         return False
 
 
-Taken = list[tuple[Source, list[int]]]
-"""The views of a block that are known, by where from."""
+SourceViews = list[tuple[Source, list[int]]]
+"""The views of a block that are reused, with their source."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What other stores know of a store's blocks; a view is taken from the first that has it."""
+    """Other stores' predictions for a store's blocks; the first source of a view is used."""
 
     sources: tuple[Source, ...]
     reused: Reused
-    _found: dict[tuple[int, int], Taken] = field(default_factory=dict)
+    _found: dict[tuple[int, int], SourceViews] = field(default_factory=dict)
 
-    def made(self, blocks: Iterable[PredictionBlock]) -> list[PredictionBlock]:
-        """Return the parts of blocks that the model has to make."""
-        found = []
+    def missing(self, blocks: Iterable[PredictionBlock]) -> list[PredictionBlock]:
+        """Return the parts of blocks that the model has to predict."""
+        parts = []
         for block in blocks:
-            known = sorted(chain(*(views for _, views in self._taken(block))))
-            ends = pairwise([block.views.start - 1, *known, block.views.stop])
-            gaps = [slice(one + 1, other) for one, other in ends if other - one > 1]
-            found += [replace(block, views=gap) for gap in gaps]
-        return found
+            known = sorted(chain(*(views for _, views in self._sources_of(block))))
+            neighbours = pairwise([block.views.start - 1, *known, block.views.stop])
+            gaps = [slice(view + 1, after) for view, after in neighbours if after - view > 1]
+            parts += [replace(block, views=gap) for gap in gaps]
+        return parts
 
     def completed(
-        self, blocks: Sequence[PredictionBlock], made: Done, add: Callable[[int], None]
+        self, blocks: Sequence[PredictionBlock], computed: Done, add: Callable[[int], None]
     ) -> Done:
-        """Yield each block, of what is known and of what is `made`; `add` counts known passes."""
-        with closing(made):
+        """Yield each block, from known and newly `computed` parts; `add` counts known passes."""
+        with closing(computed):
             for block in blocks:
                 rows: dict[int, NDArray[Any]] = {}
-                for source, views in self._taken(block):
+                for source, views in self._sources_of(block):
                     rows |= zip(views, source.read(block, views), strict=True)
                     self.reused.runs[Path(source.store.name).parent.name] = None
                 self.reused.passes += len(rows) * block.shape[1]
                 add(len(rows) * block.shape[1])
-                for part in self.made([block]):
-                    _, log_probs = next(made)
-                    if log_probs is not None:  # it was made in this process
+                for part in self.missing([block]):
+                    _, log_probs = next(computed)
+                    if log_probs is not None:  # always: reuse is for this process alone
                         rows |= zip(
                             range(part.views.start, part.views.stop), log_probs, strict=True
                         )
                 yield block, np.stack([rows[view] for view in sorted(rows)]).astype(np.float32)
 
-    def _taken(self, block: PredictionBlock) -> Taken:
-        """Return what is taken from where: decided once, as other runs may be going on."""
+    def _sources_of(self, block: PredictionBlock) -> SourceViews:
+        """Return the sources of a block's views, decided once, as other runs may be in progress."""
         if block.start not in self._found:
             self._found[block.start] = self._look_for(block)
         return self._found[block.start]
 
-    def _look_for(self, block: PredictionBlock) -> Taken:
-        left, taken = set(range(block.views.start, block.views.stop)), []
+    def _look_for(self, block: PredictionBlock) -> SourceViews:
+        left, found = set(range(block.views.start, block.views.stop)), []
         for source in self.sources:
             views = [view for view in source.known(block) if view in left] if left else []
             left -= set(views)
-            taken += [(source, views)] if views else []
-        return taken
+            found += [(source, views)] if views else []
+        return found
 
 
 def known_elsewhere(passes: Passes, store: PredictionStore) -> Known | None:
-    """Return what the stores in use know of the same model and images, if anything."""
+    """Return the reusable predictions of the same model and images, if there are any."""
     reused = REUSED.get()
     if reused is None or current_engine() is not None:
         return None
     found = (_source(path, store) for path in reused.stores)
-    sources = [source for source in found if source is not None and source.answers_as(passes)]
+    sources = [source for source in found if source is not None and source.agrees_with(passes)]
     return Known(tuple(sources), reused) if sources else None
 
 
 def _source(path: Path, store: PredictionStore) -> Source | None:
     try:
-        wanted = store.manifest
-        there = place_at(path).manifest()
-        known = isinstance(there, dict) and (path / "zarr.json").is_file()
-        if not known or _compared(there) != _compared(wanted):
+        here, there = store.manifest, place_at(path).manifest()
+        exists = isinstance(there, dict) and (path / "zarr.json").is_file()
+        if not exists or _compared(there) != _compared(here):
             return None
-        places = {mark: row for row, mark in enumerate(there[VIEWS])}
-        rows = {view: places[mark] for view, mark in enumerate(wanted[VIEWS]) if mark in places}
+        places = {view: row for row, view in enumerate(there[VIEWS])}
+        rows = {row: places[view] for row, view in enumerate(here[VIEWS]) if view in places}
         plan = replace(store.plan, views=int(there["plan"]["views"]))
-        opened = PredictionStore.attach(path, plan, str(store.dtype)) if rows else None
-    except (RelookError, OSError, KeyError, TypeError, ValueError):  # it will say so itself
+        return Source(PredictionStore.attach(path, plan, str(store.dtype)), rows) if rows else None
+    except (
+        RelookError,
+        OSError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # damaged: its own run reports it
         return None
-    return None if opened is None else Source(opened, rows)
 
 
 def _compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    same = {name: one for name, one in manifest.items() if name not in _MAY_DIFFER}
+    same = {name: value for name, value in manifest.items() if name not in _MAY_DIFFER}
     return {**same, "plan": {**manifest["plan"], "views": None}}

@@ -1,4 +1,4 @@
-"""Predictions on disk: a checksummed Zarr array next to a manifest, made to be resumed."""
+"""Predictions on disk: a checksummed Zarr array with a manifest, which can be resumed."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from relook.predictions.locations import (
 )
 
 _FORMAT: Mapping[str, JSON] = {"format": "relook predictions", "format_version": 1}
-_CHECKSUM = 4  # bytes of a chunk
+_CHECKSUM_BYTES = 4  # in a chunk
 VIEWS = "views"
-"""Where a manifest lists each view's mark, for others to find; `pool` is what is compared."""
+"""The manifest's list of each view's fingerprint, for reuse; stores are compared by `pool`."""
 
-_READERS = 16  # requests to an object store at a time
+_READERS = 16  # concurrent requests to an object store
 
 Precision = Literal["auto", "float16", "float32"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 HALF_FROM = 201
-"""From how many classes on "auto" stores float16."""
+"""From this many classes on, "auto" stores float16."""
 
 
 def stored_type(precision: str, classes: int) -> str:
     """Return the type that predictions are stored in: float32, or float16 for many classes.
 
-    float16 keeps 11 bits of a log-probability: 0.0005 at −1, 0.03 at −80, the lowest there is.
+    float16 keeps 11 bits of a log-probability: 0.0005 at −1, 0.03 at −80, the floor.
     """
     if precision not in PRECISIONS:
         raise unknown_name("precision of stored predictions", precision, PRECISIONS)
@@ -56,27 +56,27 @@ def stored_type(precision: str, classes: int) -> str:
 
 @dataclass(frozen=True)
 class PredictionBlock:
-    """A part of the predictions that is computed and stored as one: views × images."""
+    """A part of the predictions that is computed and stored as a unit: views × images."""
 
     views: slice
     images: slice
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many views and images the block has."""
+        """The number of views and images."""
         return self.views.stop - self.views.start, self.images.stop - self.images.start
 
     @property
     def start(self) -> tuple[int, int]:
-        """Its first view and image: no other block of a plan begins there."""
+        """The first view and image, which identify the block within a plan."""
         return self.views.start, self.images.start
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How the passes are cut up: `batch` images per model call, `group` views per block.
+    """How passes are divided: `batch` images per model call, `group` views per block.
 
-    A model's outputs depend on its batches in the last digits, so the plan belongs to them.
+    A model's outputs depend on its batches in the last digits, so stores are compared by it too.
     """
 
     views: int
@@ -101,7 +101,7 @@ class BatchPlan:
         return min(self.group, self.views), min(self.batch, self.images), self.classes
 
     def blocks(self) -> Iterator[PredictionBlock]:
-        """Yield all blocks: batch after batch, and the whole pool within a batch."""
+        """Yield all blocks: batch by batch, and within a batch the whole pool."""
         for image in range(0, self.images, self.batch):
             for view in range(0, self.views, self.group):
                 yield PredictionBlock(
@@ -111,22 +111,20 @@ class BatchPlan:
 
 
 class PredictionStore:
-    """Log-probabilities `[view, image, class]`: one checksummed chunk for each block.
+    """Log-probabilities `[view, image, class]`, float32 or float16: a checksummed chunk per block.
 
-    They are float32 or float16, as the manifest says.
-
-    After a crash, a kill or a power cut: a block is either done, with the bytes that were
+    After a crash, a kill or a power cut, a block is either done, with the bytes that were
     written, or not done. Half-written and damaged chunks fail their checksum and count as
-    not done, so they are computed again; what a killed write leaves behind is removed by a
-    later `open`.
+    not done, so they are computed again; leftovers of a killed write are removed by a later
+    `open`.
 
-    Concurrent use: any number of processes may open the same store, read it and write to it;
-    the first one decides what it is for. A chunk appears whole or not at all, and two writers
-    of one block write the same bytes, so they lose time but nothing else. `open` relies on
-    file locks: on a network file system without them, keep to one process.
+    Any number of processes may open the same store, read it and write to it; the first one writes
+    its manifest. A chunk appears whole or not at all, and two writers of one block write the same
+    bytes, so that they only lose time. `open` relies on file locks: on a network file system
+    without them, keep to one process.
 
-    In an object store, a chunk that is listed with its full size is done: such a store checks
-    what it is sent. Its checksum is compared when it is read.
+    In an object store, a chunk that is listed with its full size is done, as such a store verifies
+    uploads. Its checksum is compared when it is read.
     """
 
     def __init__(
@@ -147,11 +145,11 @@ class PredictionStore:
         precision: str = "float32",
         beside: Path | None = None,
     ) -> PredictionStore:
-        """Create the store, or open the one on disk if it belongs to this manifest and plan.
+        """Create the store, or open an existing one if its manifest and plan are the same.
 
-        `path` may be a URL: s3://, gs://, az://, memory://. The manifest says what the
-        predictions are of (pool, model, data, seed, version …). `beside` is a directory for
-        local files of a store that has none itself.
+        `path` may be a URL: s3://, gs://, az://, memory://. The manifest identifies the
+        predictions (pool, model, data, seed, version …). `beside` is a directory for the local
+        files of a store by URL.
         """
         place = place_at(path)
         dtype = stored_type(precision, plan.classes)
@@ -164,12 +162,12 @@ class PredictionStore:
 
     @classmethod
     def attach(cls, path: str | Path, plan: BatchPlan, precision: str) -> PredictionStore:
-        """Return a store that another process has opened, to write blocks to."""
+        """Return a store that another process has opened, to read and write blocks."""
         place = place_at(path)
         return cls(place, plan, _open_array(place, plan, precision))
 
     def first(self, views: int) -> PredictionStore:
-        """Return the store as one of its first views: a whole number of groups, or all."""
+        """Return a store of the first views only: a whole number of groups, or all."""
         part = PredictionStore(
             self._place, replace(self.plan, views=views), self._array, self._beside
         )
@@ -183,13 +181,13 @@ class PredictionStore:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What the predictions are of, as it is stored."""
-        found: dict[str, Any] = self._place.manifest()
-        return found
+        """The stored manifest."""
+        manifest: dict[str, Any] = self._place.manifest()
+        return manifest
 
     @property
     def path(self) -> Path:
-        """The store's directory, or one for local files that belong to it."""
+        """The store's directory, or the one for its local files."""
         if isinstance(self._place, Directory):
             return self._place.path
         if self._beside is None:
@@ -198,7 +196,7 @@ class PredictionStore:
 
     @property
     def url(self) -> str | None:
-        """The URL by which every machine can write to it, None where only this one can."""
+        """The URL through which every machine can write; None if only this one can."""
         shared = isinstance(self._place, Bucket) and not self.name.startswith("memory:")
         return self.name if shared else None
 
@@ -210,17 +208,11 @@ class PredictionStore:
 
     @property
     def dtype(self) -> np.dtype[np.floating[Any]]:
-        """What the predictions are stored as."""
+        """The type of the stored predictions."""
         return np.dtype(str(self._array.dtype))
 
-    @property
-    def progress(self) -> tuple[int, int]:
-        """How many blocks are done, of how many."""
-        done = [self.is_done(block) for block in self.plan.blocks()]
-        return sum(done), len(done)
-
     def write(self, block: PredictionBlock, log_probs: NDArray[np.float32]) -> None:
-        """Store the block's log-probabilities `[view, image, class]`; none may be NaN."""
+        """Store the block's log-probabilities `[view, image, class]`, without NaN."""
         log_probs = np.asarray(log_probs, dtype=np.float32)
         if np.isnan(log_probs).any():
             raise RelookError("expected log-probabilities to store, got NaN among them")
@@ -234,11 +226,11 @@ class PredictionStore:
         self.mark_done(block)
 
     def mark_done(self, block: PredictionBlock) -> None:
-        """Count a block as stored, which a worker has written."""
+        """Count a block as stored that a worker has written."""
         self._done.add(block.start)
 
     def read(self, views: Sequence[int] | None = None) -> NDArray[np.float32]:
-        """Return the predictions of these views (default: all), in this order, repeats allowed."""
+        """Return the predictions of some views (default: all), in their order, repeats allowed."""
         wanted = np.arange(self.plan.views) if views is None else np.asarray(views, dtype=np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.plan.views:
             raise RelookError(f"expected views from 0 to {self.plan.views - 1}, got {views}")
@@ -251,7 +243,7 @@ class PredictionStore:
         return result
 
     def read_all(self) -> NDArray[np.floating[Any]]:
-        """Return all predictions, as they are stored."""
+        """Return all predictions, of the stored type."""
         result = np.empty(self.plan.shape, dtype=self.dtype)
         blocks = list(self.plan.blocks())
         with self.read_blocks(blocks) as read:
@@ -262,12 +254,12 @@ class PredictionStore:
     def read_blocks(
         self, blocks: Sequence[PredictionBlock]
     ) -> AbstractContextManager[Iterator[NDArray[np.floating[Any]]]]:
-        """Read blocks in their order, several at a time where each waits for a network."""
+        """Read blocks in their order; several at a time over a network."""
         count = _READERS if isinstance(self._place, Bucket) else 1
         return made_ahead(self.read_block, blocks, ahead=count, threads=count)
 
     def read_block(self, block: PredictionBlock) -> NDArray[np.floating[Any]]:
-        """Return one block's predictions, as they are stored."""
+        """Return one block's predictions, of the stored type."""
         log_probs = self._load(block)
         if log_probs is None:
             again = "run the same command again to compute them"
@@ -287,12 +279,12 @@ class PredictionStore:
         return self.is_whole(block) if self._place.trusted else self._load(block) is not None
 
     def is_whole(self, block: PredictionBlock) -> bool:
-        """Whether the block is there with its full size, without reading it."""
-        whole = math.prod(self.plan.chunk) * self.dtype.itemsize + _CHECKSUM
-        return self._place.size(self._key(block)) == whole
+        """Whether the block exists in full size, without reading it."""
+        full_size = math.prod(self.plan.chunk) * self.dtype.itemsize + _CHECKSUM_BYTES
+        return self._place.size(self._key(block)) == full_size
 
     def _load(self, block: PredictionBlock) -> NDArray[np.floating[Any]] | None:
-        """Return the block, or None where it is missing or fails its checksum."""
+        """Return the block, or None if it is missing or fails its checksum."""
         if not self._place.trusted and self._place.size(self._key(block)) is None:
             return None
         try:
@@ -308,7 +300,7 @@ class PredictionStore:
 
 @dataclass(frozen=True)
 class StoredPasses:
-    """How many passes are stored, of how many; `views`: how many first views are complete."""
+    """The passes stored, of a total; the first `views` views are complete."""
 
     done: int
     total: int
@@ -316,7 +308,7 @@ class StoredPasses:
 
 
 def stored_passes(path: str | Path) -> StoredPasses | None:
-    """Return how far a store is, by the sizes of its files; None: there is none to be read."""
+    """Return a store's progress, by the sizes of its files; None if there is none to read."""
     try:
         place = place_at(path)
         manifest = place.manifest()
@@ -333,7 +325,7 @@ def stored_passes(path: str | Path) -> StoredPasses | None:
 
 
 def _claim(place: Place, record: dict[str, JSON]) -> None:
-    """Write the manifest of a new store, or compare with the one that is there."""
+    """Write the manifest of a new store, or compare it with the existing one."""
     try:
         stored = place.manifest()
         if stored is None:
@@ -378,7 +370,7 @@ def _open_array(place: Place, plan: BatchPlan, dtype: str) -> zarr.Array[Any]:
     try:
         array = zarr.open_array(place.arrays, mode="r+", zarr_format=3)
         found = (array.shape, array.chunks, str(array.dtype), array.metadata.codecs)  # type: ignore[union-attr]
-    except Exception as error:  # zarr raises whatever a bad file makes it trip over
+    except Exception as error:  # zarr raises many kinds for a bad file
         problem = f"{type(error).__name__}: {reason(error)}"
     else:
         codecs = (BytesCodec(endian="little"), Crc32cCodec())
@@ -398,7 +390,7 @@ def _named(block: PredictionBlock) -> str:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Log-probabilities `[k, n, c]` that can be loaded or, if there is a `map`, left on disk."""
+    """Log-probabilities `[k, n, c]` to load or, if there is a `map`, to leave on disk."""
 
     shape: tuple[int, int, int]
     dtype: np.dtype[Any]
@@ -407,5 +399,5 @@ class Predictions:
 
     @classmethod
     def of(cls, log_probs: LogProbs) -> Predictions:
-        """Return log-probabilities that are in memory."""
+        """Wrap log-probabilities that are in memory."""
         return cls(log_probs.shape, log_probs.dtype, lambda: log_probs)

@@ -1,8 +1,8 @@
-"""The greedy loop (the paper's Algorithm 1), what it picks and how a pick is scored.
+"""The greedy loop (the paper's Algorithm 1), its picks, and how candidates are scored.
 
 Small problems, and objectives other than the calibrated log-likelihood, are scored by NumPy
-(`PlainScorer`); large ones by compiled scorers (`kernels/`), which find the same picks and are
-tested against it.
+(`PlainScorer`); large ones by compiled scorers (`kernels/`), which are tested to find the same
+picks.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from relook.numerics.calibration import (
 from relook.selection.objectives import OBJECTIVES, Objective
 
 COMPILED_FROM = 2_000_000
-"""How many values predictions must have to be worth the compiled kernels' first use."""
+"""The values that predictions must have for the compiled kernels to be worth their compilation."""
 
 COMPACT_FROM = 201
-"""From how many classes on the compact form is used."""
+"""The compact form is used from this many classes on."""
 
-_CONSERVATIVE_SEARCHES = 5  # about how many a conservative one makes on its way
+_CONSERVATIVE_SEARCHES = 5  # greedy ones that a conservative search takes, about
 
 TIE = 1e-9
-"""Scores that differ by at most this are equal, and the lowest index is picked."""
+"""Scores that differ by at most this are equal; the lowest index wins."""
 
 BLOCK_BYTES = 256 << 20
-"""About how much memory the scoring of one block of candidates may take."""
+"""The memory that scoring one block of candidates may take, about."""
 
 ARRAYS_IN_FLIGHT = 5
 """Float64 copies of a block of candidates while it is scored."""
@@ -43,7 +43,7 @@ ARRAYS_IN_FLIGHT = 5
 
 @dataclass(frozen=True)
 class Pick:
-    """A candidate as the policy's next entry: the score and the temperature with it."""
+    """A candidate as the policy's next entry, and the policy's score and temperature with it."""
 
     candidate: int
     score: float
@@ -52,22 +52,22 @@ class Pick:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The candidates picked, in order; score and temperature of each prefix of the policy."""
+    """The candidates picked, in order, with the score and temperature of each prefix."""
 
     picks: tuple[int, ...]
     scores: tuple[float, ...]
     temperatures: tuple[float, ...]
     threshold: float | None = None
-    """How many standard errors a pick had to beat its default by, in a conservative selection; the
-    first few picks had to by more."""
+    """The standard errors by which a pick had to beat its default, in a conservative selection;
+    the first few picks had to by more."""
     soft_targets: str | None = None
-    """Which average of views gave the soft targets of a conservative selection."""
+    """The average of views behind the soft targets of a conservative selection."""
     view_temperature: float = 1.0
-    """At what the views are averaged, in scores and temperatures too."""
+    """The view temperature of the averages that are scored."""
 
     @classmethod
     def of(cls, picks: Sequence[Pick]) -> SearchResult:
-        """Return the result that these picks make."""
+        """Return the result of these picks."""
         return cls(
             tuple(pick.candidate for pick in picks),
             tuple(pick.score for pick in picks),
@@ -76,14 +76,14 @@ class SearchResult:
 
 
 class Scorer(Protocol):
-    """What knows the pool: it finds the best candidate for an entry, or scores a given one.
+    """Finds the best candidate of a pool for the policy's next entry, or scores a given one.
 
-    `mean` `[n, c]` is the average probability of the entries before number `step`, and
-    `temperature` the one that fits them: a first guess.
+    `mean` `[n, c]` is the average probability of the entries before number `step`; `temperature`,
+    the one that fits them, is a first guess.
     """
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
-        """Return the best candidate; of equals, the first."""
+        """Return the best candidate; in a tie, the first."""
 
     def only(self, candidate: int, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return this candidate with its score."""
@@ -99,7 +99,7 @@ class PlainScorer:
     weights: FloatArray | None
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
-        """Return the best candidate; of equals, the first."""
+        """Return the best candidate; in a tie, the first."""
         scores = self._scores(self.log_probs, mean, step, temperature)
         best = first_best(scores)
         return self._pick(best, scores[best], mean, step, temperature)
@@ -136,8 +136,8 @@ def score_candidates(
 ) -> FloatArray:
     """Score each candidate `[k, n, c]` as the policy's entry number `step`: `[k]`.
 
-    `mean` `[n, c]` is the average of the entries before it, `temperature` the one that fits
-    them: a first guess. A candidate's score is the same to the last bit in any block.
+    `mean` `[n, c]` is the average of the entries before it; `temperature`, the one that fits them,
+    is a first guess. A candidate's score is the same to the last bit in any block.
     """
     if objective is OBJECTIVES["ll"]:  # only the labels' probabilities matter
         rows = np.arange(len(labels))
@@ -151,7 +151,7 @@ def score_candidates(
         if objective is OBJECTIVES["cll"]:
             scores[part], _ = calibrated_log_likelihoods(log_q, labels, weights, temperature)
         else:
-            scores[part] = [objective.score(each, labels, weights) for each in log_q]
+            scores[part] = [objective.score(one, labels, weights) for one in log_q]
     return scores
 
 
@@ -174,13 +174,13 @@ def first_best(scores: FloatArray) -> int:
 
 
 def is_large(values: int, *, conservative: bool) -> bool:
-    """Whether predictions with this many values are worth the compiled kernels."""
+    """Whether predictions with this many values are worth compiling the kernels for."""
     return values * (_CONSERVATIVE_SEARCHES if conservative else 1) >= COMPILED_FROM
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """How candidates are scored, whatever their predictions."""
+    """How candidates are scored: the objective, and the resources."""
 
     objective: Objective
     compiled: bool = False
@@ -190,7 +190,7 @@ class Scoring:
     def open(
         self, log_probs: LogProbs, labels: Labels, weights: FloatArray | None
     ) -> AbstractContextManager[Scorer]:
-        """Return a scorer of predictions `[candidate, image, class]`, to be used in a `with`."""
+        """Return a scorer of predictions `[candidate, image, class]` for a `with` block."""
         if not self.compiled:
             return nullcontext(PlainScorer(log_probs, labels, self.objective, weights))
         from relook.selection.kernels.compact import CompactScorer  # numba: only where it pays
@@ -211,7 +211,7 @@ def search_with(
     progress: StepProgress | None = None,
     picked: Callable[[Pick], None] | None = None,
 ) -> SearchResult:
-    """Pick, extend the average, go on: `length` entries, of which `start` are given."""
+    """Pick `length` entries one by one, of which `start` are given."""
     mean = np.zeros(log_probs.shape[1:])  # the policy's average probabilities, π
     temperature = 1.0
     picks: list[Pick] = []

@@ -1,4 +1,4 @@
-"""What a search maximises: the one table of objectives, and class balancing."""
+"""The objectives of a search, in one table, and class balancing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ UserObjective = Callable[[FloatArray, Labels], float]
 
 @dataclass(frozen=True)
 class Objective:
-    """One row: `score(log_probs [n, c], labels [n], weights [n] or None)`, larger is better.
+    """A row: `score(log_probs [n, c], labels [n], weights [n] or None)`, larger is better.
 
-    One that is not `weighted` refuses weights.
+    An objective that is not `weighted` refuses weights.
     """
 
     name: str
@@ -53,7 +53,7 @@ OBJECTIVES = Table("objective", _ROWS)
 def register_objective(
     name: str, function: Callable[..., float], *, weighted: bool = False
 ) -> Callable[..., float]:
-    """Add what a search can maximise: `function(log_probs [n, c], labels [n])`, larger is better.
+    """Add an objective: `function(log_probs [n, c], labels [n])`, larger is better.
 
     A `weighted` one takes weights `[n]`, or None, as its third argument; balanced searches and
     races need them. `relook.testing.check_objective` checks it. Returns the function.
@@ -63,7 +63,7 @@ def register_objective(
 
 
 def own_objective(name: str, function: Callable[..., float], *, weighted: bool) -> Objective:
-    """Return the row of an objective that is not relook's own."""
+    """Return the row of a user's objective."""
     return Objective(name, function) if weighted else _wrapped(function, name)
 
 

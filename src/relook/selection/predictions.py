@@ -1,4 +1,4 @@
-"""Predictions that a search takes: checked, at a view temperature, and read wherever they are."""
+"""The predictions of a search: checked, tempered, and read from memory or disk."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from relook.numerics.arrays import Labels, LogProbs
 from relook.numerics.calibration import temper
 
 SUSPECT = 0.98
-"""A row that float32 finds this part of what is allowed away from normalised is checked again."""
+"""Rows that are off by this share of the tolerance in float32 are checked again in float64."""
 
-_PAGE = 4096  # what direct reading wants places and lengths to be multiples of
+_PAGE = 4096  # direct reading needs offsets and lengths that are multiples of it
 
 
 def normalised_within(log_probs: LogProbs) -> float:
-    """Return how far from 0 the log of a row's sum may be: float16 has 11 bits."""
+    """Return the tolerance for the log of a row's sum, which is 0: float16 has 11 bits."""
     return 5e-3 if log_probs.dtype == np.float16 else 1e-3
 
 
 def check_predictions(log_probs: LogProbs, labels: Labels) -> None:
     """Raise a RelookError unless predictions and labels can be searched.
 
-    Expected are normalised log-probabilities `[candidate, image, class]`, labels `[image]`.
+    Predictions are normalised log-probabilities `[candidate, image, class]`, labels `[image]`.
     """
     check_shapes(log_probs, labels)
     check_rows(log_probs, range(len(log_probs)))
@@ -83,7 +83,7 @@ def _check_rows(log_probs: LogProbs, candidate: int) -> None:
             f"predictions: expected log-probabilities, which are at most 0, got {top[high[0]]} "
             f"at candidate {candidate}, image {high[0]}: pass the model's log_softmax"
         )
-    with np.errstate(divide="ignore"):  # a row of zeros: −inf, and refused below
+    with np.errstate(divide="ignore"):  # all probabilities 0: −inf is refused below
         total = np.log(np.exp(log_probs, dtype=np.float64).sum(axis=1))
     off = np.flatnonzero(np.abs(total) > within)
     if len(off):
@@ -95,7 +95,7 @@ def _check_rows(log_probs: LogProbs, candidate: int) -> None:
 
 
 class TemperedMap:
-    """Predictions that are mapped from disk, tempered where they are read."""
+    """Predictions mapped from disk, tempered when they are read."""
 
     def __init__(self, inner: LogProbs, view_temperature: float) -> None:
         self.inner, self._kappa = inner, view_temperature
@@ -109,14 +109,14 @@ class TemperedMap:
         return self.tempered(self.inner[key])
 
     def tempered(self, log_probs: LogProbs) -> LogProbs:
-        """Return a part of the predictions, whole rows `[..., class]`, as it is averaged."""
+        """Temper a part of the predictions: whole rows `[..., class]`."""
         return temper(log_probs, self._kappa).astype(self.dtype)
 
 
 def tempered_pool(log_probs: LogProbs, view_temperature: float, threads: int | None) -> LogProbs:
-    """Return predictions `[candidate, image, class]` at this κ; at 1 they are what they were.
+    """Temper predictions `[candidate, image, class]`; at 1 they are returned as they are.
 
-    What is in memory is copied, with its type; what is on disk stays there.
+    Predictions in memory are copied, of the same type; those on disk stay there.
     """
     if view_temperature == 1.0:
         return log_probs
@@ -144,36 +144,36 @@ def memory_map(array: NDArray[Any]) -> Any:
 class RowReader:
     """Reads `[image, class]` parts of predictions `[candidate, image, class]`.
 
-    A memory map's file is read directly, past the page cache: 45 GB that pass through it once
-    cost more processor time than the search, and a map's pages would count as this process's.
+    A memory map's file is read directly, bypassing the page cache: reading 45 GB once through it
+    costs more processor time than the search, and a map's pages count as this process's memory.
     """
 
     def __init__(self, log_probs: LogProbs | TemperedMap) -> None:
         self._log_probs: LogProbs
-        self._form: Callable[[LogProbs], NDArray[Any]]
+        self._convert: Callable[[LogProbs], NDArray[Any]]
         if isinstance(log_probs, TemperedMap):
             tempered = log_probs.tempered
-            self._log_probs, self._form = log_probs.inner, lambda part: readable(tempered(part))
+            self._log_probs, self._convert = log_probs.inner, lambda part: readable(tempered(part))
         else:
-            self._log_probs, self._form = log_probs, readable
-        self._own = threading.local()
+            self._log_probs, self._convert = log_probs, readable
+        self._buffers = threading.local()
         path, self._offset = _place_in_file(self._log_probs)
         self._file = _open_direct(path) if path else -1
 
     def part(self, candidate: int, images: slice) -> NDArray[Any]:
-        """Return an array that the kernels can read: float16 comes as its bits, uint16.
+        """Return an array for the kernels, float16 as its bits (uint16).
 
-        It may be overwritten by this thread's next call.
+        This thread's next call may overwrite it.
         """
         if self._file < 0:
-            return self._form(np.ascontiguousarray(self._log_probs[candidate, images]))
+            return self._convert(np.ascontiguousarray(self._log_probs[candidate, images]))
         _, count, classes = self._log_probs.shape
-        kind = self._log_probs.dtype
-        row = classes * kind.itemsize
+        dtype = self._log_probs.dtype
+        row = classes * dtype.itemsize
         begin = self._offset + (candidate * count + images.start) * row
         length = (images.stop - images.start) * row
-        values = np.frombuffer(self._bytes(begin, length), kind, length // kind.itemsize)
-        return self._form(values.reshape(-1, classes))
+        values = np.frombuffer(self._bytes(begin, length), dtype, length // dtype.itemsize)
+        return self._convert(values.reshape(-1, classes))
 
     def close(self) -> None:
         """Close the file, if one was opened."""
@@ -182,12 +182,12 @@ class RowReader:
             self._file = -1
 
     def _bytes(self, begin: int, length: int) -> memoryview:
-        """Read bytes of the file into this thread's buffer, whose address is a page's."""
+        """Read bytes of the file into this thread's page-aligned buffer."""
         start = begin - begin % _PAGE
         wanted = -(-(begin + length - start) // _PAGE) * _PAGE
-        buffer = getattr(self._own, "buffer", None)
+        buffer = getattr(self._buffers, "buffer", None)
         if buffer is None or len(buffer) < wanted:
-            self._own.buffer = buffer = mmap.mmap(-1, wanted)
+            self._buffers.buffer = buffer = mmap.mmap(-1, wanted)
         done = 0
         while start + done < begin + length:
             got = os.preadv(self._file, [memoryview(buffer)[done:wanted]], start + done)
@@ -198,12 +198,12 @@ class RowReader:
 
 
 def readable(values: NDArray[Any]) -> NDArray[Any]:
-    """Return float16 as its bits, which the kernels widen; anything else as it is."""
+    """Return float16 as its bits, which the kernels widen; other types as they are."""
     return values.view(np.uint16) if values.dtype == np.float16 else values
 
 
 def _place_in_file(array: NDArray[Any]) -> tuple[str, int]:
-    """Return the file and the offset of a memory map's values; no name for other arrays."""
+    """Return the file and offset of a memory map's values; an empty name for other arrays."""
     mapped = memory_map(array)
     if mapped is None or not mapped.filename:
         return "", 0
@@ -214,7 +214,7 @@ def _place_in_file(array: NDArray[Any]) -> tuple[str, int]:
 
 
 def _open_direct(path: str) -> int:
-    """Open a file to read it directly; where that cannot be, return −1."""
+    """Open a file for direct reading; return −1 if that fails."""
     try:
         return os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
     except OSError:

@@ -1,23 +1,24 @@
-"""Racing: judge the pool on few, informative images first, and spend the passes on what may matter.
+"""Racing: judge the pool on few informative images first, and drop candidates without promise.
 
 Most images are easy under every view and hardly distinguish candidates. A few *pilot candidates*
 are predicted on all search images and decide which images come first and what they weigh
 (`racing_images.py`). The pool is predicted on the first sixteenth; then, as the images
-double (1/16, 1/8, 1/4), the pool is cut, and only what is left is predicted on the next images.
-A round on fewer than `LEAST_IMAGES` is left out. The selection itself is the ordinary search
+double (1/16, 1/8, 1/4), the pool is cut, and only the survivors are predicted on the next images.
+Rounds on fewer than `MIN_IMAGES` are skipped. The selection itself is the ordinary search
 among the survivors, on all search images.
 
-The rule. Greedy search wants candidates that complete each other, so none is judged by its own
-score. On each of ten or more bootstrap resamples of the images seen so far a greedy search is
-run (the first team), and another one without what the first has picked (the reserves). A place in a
-first team is worth two votes, in the reserves one. Resamples go on until as many candidates have a
-vote as may stay, a hundred at most. Who has none is dropped; of the others the best 30, 20 and 12 %
-of the pool stay, but never fewer than `SPARE` × the policy's length. Candidates to be kept in any
-case, a conservative search's first defaults, are the pilots and count among those that stay.
+The rule. Greedy search combines candidates that complement each other, so none is judged by its own
+score. On each of ten or more bootstrap resamples of the images seen so far, a greedy search is
+run (the first team), and another one without the first one's picks (the reserves). A place in a
+first team is worth two votes, in the reserves one. Resampling continues until as many candidates
+have a vote as may stay, or a hundred times. Candidates without a vote are dropped; of the others
+the best 30, 20 and 12 % of the pool stay, but never fewer than `SPARE` × the policy's length.
+Candidates to be kept in any case, a conservative search's first defaults, are the pilots and count
+among those that stay.
 
-A candidate that would get a vote on a share p of all resamples is without one in R of them with
-probability (1 − p)^R: with R = 10, what matters on 26 % of the resamples has a vote with 95 %
-confidence. One that helps only on kinds of images of which the first round has none is lost.
+A candidate that gets a vote on a share p of all resamples has none in R of them with probability
+(1 − p)^R: with R = 10, a candidate that matters on 26 % of the resamples gets a vote with 95 %
+confidence. One that helps only on kinds of images absent from the first round is lost.
 docs/performance.md has measurements.
 """
 
@@ -45,26 +46,26 @@ PILOTS = 0.02
 """The share of the pool that is predicted on all images from the start."""
 
 RESAMPLES, MOST_RESAMPLES = 10, 100
-"""At least the first number, and more while fewer candidates have a vote than may stay."""
+"""The least and the most resamples: more while fewer candidates have a vote than may stay."""
 
 TEAM = 10
-"""The most entries of a resample's search: the first ones matter most."""
+"""The most entries of a team: the first ones matter most."""
 
 SPARE = 1.2
-LEAST_IMAGES = 100
-"""A round on fewer images would be a lottery."""
+MIN_IMAGES = 100
+"""A round on fewer images would be left to chance."""
 
 Predict = Callable[[str, Indices, Indices, Progress | None], NDArray[np.float32]]
-"""Called with a round's name, its candidates and images, and what to report its passes to;
+"""Called with a round's name, its candidates and images, and a progress callback for its passes;
 returns log-probabilities `[candidate, image, class]`."""
 
 
 @dataclass(frozen=True)
 class Race:
-    """Who is left, with predictions `[survivor, image, class]`, and what it cost.
+    """The survivors of a race, with predictions `[survivor, image, class]`, and its cost.
 
-    `survivors` are places in the pool, ascending; `passes` are the model's, of `full_passes`
-    without a race; `rounds` are pairs of images seen and candidates left after it.
+    `survivors` are places in the pool, ascending; `passes` are the model's, `full_passes` those
+    without a race; `rounds` are pairs of images seen and candidates left.
     """
 
     survivors: Indices
@@ -74,7 +75,7 @@ class Race:
     rounds: tuple[tuple[int, int], ...]
 
     def to_json(self) -> dict[str, JSON]:
-        """Return what it cost, for the run's record."""
+        """Return the cost, for the run's record."""
         return {
             "rounds": [{"images": seen, "candidates": left} for seen, left in self.rounds],
             "passes": self.passes,
@@ -83,25 +84,29 @@ class Race:
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What has been predicted: candidates and images by their places, and `[candidate, image,
-    class]` of them. Never the whole pool on all images: that may not fit into memory."""
+class _Predicted:
+    """Predictions `[candidate, image, class]` of some candidates on some images, by their places.
+
+    Never of the whole pool on all images, which may not fit into memory.
+    """
 
     candidates: Indices
     images: Indices
     log_probs: NDArray[np.float32]
 
-    def only(self, candidates: Indices) -> _Known:
-        """Return what is known of some candidates."""
-        left = np.isin(self.candidates, candidates)
-        return _Known(self.candidates[left], self.images, self.log_probs[left])
+    def only(self, candidates: Indices) -> _Predicted:
+        """Return the predictions of some candidates."""
+        rows = np.isin(self.candidates, candidates)
+        return _Predicted(self.candidates[rows], self.images, self.log_probs[rows])
 
 
-def _gathered(known: Sequence[_Known], candidates: Indices, images: Indices) -> NDArray[np.float32]:
+def _gather(
+    parts: Sequence[_Predicted], candidates: Indices, images: Indices
+) -> NDArray[np.float32]:
     """Return the predictions of these candidates on these images, in their order."""
-    shape = (len(candidates), len(images), known[0].log_probs.shape[2])
+    shape = (len(candidates), len(images), parts[0].log_probs.shape[2])
     gathered = np.empty(shape, dtype=np.float32)
-    for part in known:
+    for part in parts:
         _, rows, own_rows = np.intersect1d(candidates, part.candidates, return_indices=True)
         _, columns, own_columns = np.intersect1d(images, part.images, return_indices=True)
         gathered[np.ix_(rows, columns)] = part.log_probs[np.ix_(own_rows, own_columns)]
@@ -109,8 +114,8 @@ def _gathered(known: Sequence[_Known], candidates: Indices, images: Indices) -> 
 
 
 @dataclass(frozen=True)
-class _Judge:
-    """What decides the votes, apart from the predictions."""
+class _VoteRules:
+    """Everything that decides the votes, apart from the predictions."""
 
     objective: Objective
     length: int
@@ -130,47 +135,48 @@ def race(
     kept: Sequence[int] = (),
     progress: Progress | None = None,
 ) -> Race:
-    """Predict a pool on growing parts of the images, and drop what is hardly ever picked.
+    """Predict a pool on growing parts of the images, and drop candidates that are hardly picked.
 
     `labels` `[image]` are those of the search images. The candidates `kept` are never dropped.
-    `predict` is asked for no prediction twice. Everything follows from the seed and the
-    predictions, so that a race over stored predictions repeats itself.
+    `predict` is called once for each prediction. Seed and predictions decide everything, so that a
+    race over stored predictions repeats itself.
     """
     if candidates < 1:
         raise RelookError(f"expected at least 1 candidate to race, got {candidates}")
-    named, seed = _named(objective), check_seed(seed)
+    row, seed = _table_objective(objective), check_seed(seed)
     balance = class_weights(labels) if balanced else np.ones(len(labels))
     sizes = round_sizes(len(labels))
     most = most_passes(len(labels), candidates, length, len(kept))
-    stay = np.unique(np.asarray(kept, dtype=np.int64))
-    pilots = stay if len(stay) else pilots_of(candidates)
-    everyone = np.arange(len(labels))
-    piloted = predict("pilots", pilots, everyone, part_of(progress, 0, most))
-    images = image_order(piloted, labels, balance, seed)
-    judge = _Judge(named, min(length, TEAM), seed, images)
+    always_kept = np.unique(np.asarray(kept, dtype=np.int64))
+    pilots = always_kept if len(always_kept) else pilots_of(candidates)
+    all_images = np.arange(len(labels))
+    of_pilots = predict("pilots", pilots, all_images, part_of(progress, 0, most))
+    images = image_order(of_pilots, labels, balance, seed)
+    rules = _VoteRules(row, min(length, TEAM), seed, images)
     passes = len(pilots) * len(labels)
-    known = [_Known(pilots, everyone, piloted)]
+    predicted = [_Predicted(pilots, all_images, of_pilots)]
     alive, rounds = np.arange(candidates), []
     for number, (begin, end) in enumerate(zip((0, *sizes), (*sizes, len(labels)), strict=True)):
-        asked, part = np.setdiff1d(alive, pilots), np.sort(images.order[begin:end])
-        if len(asked) and len(part):
+        others, new = np.setdiff1d(alive, pilots), np.sort(images.order[begin:end])
+        if len(others) and len(new):
             report = part_of(progress, passes, most)
-            known.append(_Known(asked, part, predict(f"{number + 1}", asked, part, report)))
-            passes += len(asked) * len(part)
+            log_probs = predict(f"{number + 1}", others, new, report)
+            predicted.append(_Predicted(others, new, log_probs))
+            passes += len(others) * len(new)
         if end < len(labels):
             seen = images.order[:end]
             places = places_after(number, len(sizes), candidates, length)
-            shown = _gathered(known, alive, seen)
+            log_probs = _gather(predicted, alive, seen)
             votes = np.zeros(candidates)
-            votes[alive] = _votes(shown, labels[seen], judge, number, places)
-            free = max(0, places - len(stay))
-            others = survivors(np.setdiff1d(alive, stay), votes, free)
-            alive = np.union1d(stay, others)
-            known = [part.only(alive) for part in known]
+            votes[alive] = _votes(log_probs, labels[seen], rules, number, places)
+            free = max(0, places - len(always_kept))
+            voted = survivors(np.setdiff1d(alive, always_kept), votes, free)
+            alive = np.union1d(always_kept, voted)
+            predicted = [part.only(alive) for part in predicted]
         rounds.append((end, len(alive)))
     if progress is not None:
         progress(most, most)
-    log_probs = _gathered(known, alive, everyone)
+    log_probs = _gather(predicted, alive, all_images)
     return Race(alive, log_probs, passes, candidates * len(labels), tuple(rounds))
 
 
@@ -181,9 +187,9 @@ def pilots_of(candidates: int) -> Indices:
 
 
 def round_sizes(images: int) -> tuple[int, ...]:
-    """Return how many images are seen by each round but the last, which sees all."""
+    """Return the number of images seen by the end of each round but the last, which sees all."""
     sizes = (round(share * images) for share, _ in ROUNDS)
-    return tuple(size for size in sizes if size >= LEAST_IMAGES)
+    return tuple(size for size in sizes if size >= MIN_IMAGES)
 
 
 def places_after(number: int, rounds: int, candidates: int, length: int) -> int:
@@ -193,45 +199,46 @@ def places_after(number: int, rounds: int, candidates: int, length: int) -> int:
 
 
 def most_passes(images: int, candidates: int, length: int, kept: int = 0) -> int:
-    """Return how many model passes a race takes at most, if `kept` candidates are kept."""
+    """Return the most model passes of a race in which `kept` candidates are never dropped."""
     sizes = round_sizes(images)
     pilots = kept or len(pilots_of(candidates))
     places = [places_after(i, len(sizes), candidates, length) for i in range(len(sizes))]
     alive = [max(0, place - kept) for place in places]
     parts = np.diff((0, *sizes, images))
-    asked = sum(int(part) * n for part, n in zip(parts, (candidates - pilots, *alive), strict=True))
-    return pilots * images + asked
+    counts = (candidates - pilots, *alive)
+    others = sum(int(part) * count for part, count in zip(parts, counts, strict=True))
+    return pilots * images + others
 
 
 def most_survivors(images: int, candidates: int, length: int) -> int:
-    """Return how many candidates a race leaves at most."""
+    """Return the most candidates that a race leaves."""
     rounds = len(round_sizes(images))
     return places_after(rounds - 1, rounds, candidates, length) if rounds else candidates
 
 
 def survivors(alive: Indices, votes: FloatArray, places: int) -> Indices:
-    """Return who stays, ascending: the most votes first, then the lower place; none without."""
+    """Return the candidates that stay, ascending: most votes first, then the lower place."""
     best = alive[np.lexsort((alive, -votes[alive]))[:places]]
     return np.sort(best[votes[best] > 0])
 
 
 def _votes(
-    log_probs: NDArray[np.float32], labels: Labels, judge: _Judge, number: int, places: int
+    log_probs: NDArray[np.float32], labels: Labels, rules: _VoteRules, number: int, places: int
 ) -> FloatArray:
-    """Return each candidate's votes on the first images: two a first team, one the reserves."""
-    generator = np.random.default_rng([judge.seed, number])
-    seen = judge.images.order[: len(labels)]
-    weights = judge.images.weights(len(labels))
+    """Return each candidate's votes on the first images, over resamples."""
+    generator = np.random.default_rng([rules.seed, number])
+    seen = rules.images.order[: len(labels)]
+    weights = rules.images.weights(len(labels))
     votes = np.zeros(len(log_probs))
     for turn in range(MOST_RESAMPLES):
         if turn >= RESAMPLES and np.count_nonzero(votes) >= min(places, len(votes)):
             break
         counts = generator.multinomial(len(labels), np.full(len(labels), 1 / len(labels)))
         rows = np.flatnonzero(counts)
-        own = judge.images.matched(seen[rows], weights[rows] * counts[rows])
+        own = rules.images.matched(seen[rows], weights[rows] * counts[rows])
         left = np.arange(len(log_probs))
-        for worth in (2, 1):
-            found = _search(log_probs[np.ix_(left, rows)], labels[rows], own, judge)
+        for worth in (2, 1):  # votes of the first team, and of the reserves
+            found = _search(log_probs[np.ix_(left, rows)], labels[rows], own, rules)
             team = np.unique(found.picks)
             votes[left[team]] += worth
             left = np.delete(left, team)
@@ -241,19 +248,19 @@ def _votes(
 
 
 def _search(
-    log_probs: NDArray[np.float32], labels: Labels, weights: FloatArray, judge: _Judge
+    log_probs: NDArray[np.float32], labels: Labels, weights: FloatArray, rules: _VoteRules
 ) -> SearchResult:
-    values = 2 * RESAMPLES * log_probs.size  # of all the searches of a round
-    if judge.objective is OBJECTIVES["cll"] and values >= COMPILED_FROM:
+    values = 2 * RESAMPLES * log_probs.size  # in all searches of a round
+    if rules.objective is OBJECTIVES["cll"] and values >= COMPILED_FROM:
         from relook.selection.kernels.scorer import CompiledScorer  # numba: only where it pays
 
         with CompiledScorer(log_probs, labels, weights) as scorer:
-            return search_with(scorer, log_probs, judge.length)
-    plain = PlainScorer(log_probs, labels, judge.objective, weights)
-    return search_with(plain, log_probs, judge.length)
+            return search_with(scorer, log_probs, rules.length)
+    plain = PlainScorer(log_probs, labels, rules.objective, weights)
+    return search_with(plain, log_probs, rules.length)
 
 
-def _named(objective: str | UserObjective) -> Objective:
+def _table_objective(objective: str | UserObjective) -> Objective:
     if not isinstance(objective, str) or objective not in OBJECTIVES:
         raise RelookError(
             f"a race weighs its images: expected an objective of {', '.join(OBJECTIVES)}, got "

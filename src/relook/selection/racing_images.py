@@ -1,16 +1,15 @@
-"""Which images a race looks at first, and what they weigh.
+"""The order in which a race takes images, and their weights.
 
 The pilot candidates are predicted on all search images. Their average, calibrated, has a loss on
-each image, and each pilot changes it a little: its *gain*, which is what decides in a greedy
-search. Images that lose much, or whose gains differ much from pilot to pilot, distinguish the
-candidates, and their chance to come early is greater. The order is that of bottom-k sampling
-(exponential keys over the chances): with the weights 1/(chance to be among them) the first m images
-give unbiased sums over all images, for every m.
+each image, and each pilot changes it a little: its *gain*, which decides in a greedy search. Images
+with a large loss, or with gains that vary much between pilots, distinguish the candidates best and
+have a greater chance to come early. The order is that of bottom-k sampling (exponential keys
+divided by the chances): weighted by 1/(the probability to be among them), the first m images give
+unbiased sums over all images, for every m.
 
-More is known: the pilots' loss and gains are known on all images, so the weights can be changed
-a little until the first images have the same means (the calibration estimator of survey
-sampling, with a ridge). Whatever goes along with the pilots' gains is then no longer left to
-luck.
+As the pilots' loss and gains are known on all images, the weights are also adjusted a little until
+the first images have the same means (the calibration estimator of survey sampling, with a ridge).
+Whatever correlates with the pilots' gains is then no longer left to chance.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from relook.numerics.arrays import FloatArray, Indices, Labels, runs
 from relook.numerics.calibration import fit_temperature, mean_log_probs, temper
 
 EASY = 0.25
-"""What the chance of an image begins with; its loss and its gains add 1 each on average."""
+"""The chance of the easiest image; loss and gains each add 1 on average."""
 
 RIDGE = 0.1
-"""What holds the change of the weights back, against features of variance 1."""
+"""The penalty on adjusting the weights, against features of variance 1."""
 
 CHANGES = (0.1, 10.0)
-"""The least and the most that a weight may be multiplied by."""
+"""The least and the greatest factor by which a weight may be adjusted."""
 
 _VIEWS = 10
 """A pilot's gain is that of one more view added to this many in the average."""
@@ -40,12 +39,11 @@ _BLOCK_VALUES = 1 << 22
 
 @dataclass(frozen=True)
 class ImageOrder:
-    """The search images as a race meets them.
+    """The search images in the order of a race.
 
-    `order` are places of images. An image is among those whose `keys` are below t with
-    probability 1 − exp(−chance · t). `balance` is what each image counts in the objective.
-    `features` `[image, feature]` begin with a constant 1; the others have, counted so, mean 0
-    and variance 1.
+    `order` lists places of images. An image's key is below t with probability
+    1 − exp(−chance · t). `balance` is each image's weight in the objective. `features`
+    `[image, feature]` begin with a constant 1; the others have weighted mean 0 and variance 1.
     """
 
     order: Indices
@@ -55,19 +53,19 @@ class ImageOrder:
     features: FloatArray
 
     def weights(self, count: int) -> FloatArray:
-        """Return what each of the first `count` images, not all of them, stands for."""
+        """Return weights of the first `count` images, fewer than all, that stand for all images."""
         first = self.order[:count]
         chance = -np.expm1(-self.chances[first] * self.keys[self.order[count]])
         return np.asarray(self.balance[first] / chance)
 
     def matched(self, images: Indices, weights: FloatArray) -> FloatArray:
-        """Return weights of mean 1 under which the images have about the features of all."""
+        """Adjust weights, to mean 1, so that the images have about the mean features of all."""
         weights = weights / weights.sum()
         features = self.features[images]
         share = features * weights[:, None]
         wanted = np.zeros(features.shape[1])
         wanted[0] = 1
-        # einsum and not a matrix product: its sums do not depend on the number of threads.
+        # einsum, as the sums of a matrix product depend on the number of threads.
         spread = np.einsum("if,ig->fg", share, features) + RIDGE * np.eye(len(wanted))
         tilt = np.linalg.solve(spread, wanted - share.sum(axis=0))
         weights = weights * np.clip(1 + np.einsum("if,f->i", features, tilt), *CHANGES)
@@ -77,13 +75,12 @@ class ImageOrder:
 def image_order(
     predicted: NDArray[np.float32], labels: Labels, balance: FloatArray, seed: int
 ) -> ImageOrder:
-    """Return the order of the images that the pilots' predictions `[pilot, image, class]` ask for.
+    """Return the order of the images by the pilots' predictions `[pilot, image, class]`.
 
     `balance` `[image]` has a mean of 1.
     """
     loss, gains = _loss_and_gains(predicted, labels, balance)
-    informative = _share(balance * gains.std(axis=1)) + _share(balance * loss)
-    chances = informative + EASY
+    chances = _with_mean_one(balance * gains.std(axis=1)) + _with_mean_one(balance * loss) + EASY
     keys = np.random.default_rng([seed, len(labels)]).exponential(size=len(labels)) / chances
     features = _standardised(np.column_stack((loss, gains)), balance)
     features = np.column_stack((np.ones(len(labels)), features))
@@ -94,7 +91,8 @@ def _loss_and_gains(
     predicted: NDArray[np.float32], labels: Labels, balance: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the loss of the pilots' average `[image]`, and each one's gain `[image, pilot]`."""
-    pilots, images, classes = predicted.shape  # so many images that the predictions stay small
+    pilots, images, classes = predicted.shape
+    # Blocks of images, so that the float64 copies stay small.
     blocks = runs(images, max(1, _BLOCK_VALUES // (pilots * classes)))
     average = np.concatenate([mean_log_probs(predicted[:, block]) for block in blocks])
     temperature = fit_temperature(average, labels, balance, prior=0.0)
@@ -115,8 +113,8 @@ def _at(log_probs: FloatArray, labels: Labels) -> FloatArray:
     return np.take_along_axis(log_probs, labels, axis=1)[:, 0]
 
 
-def _share(values: FloatArray) -> FloatArray:
-    """Return values with a mean of 1; nothing but zeros stays zeros."""
+def _with_mean_one(values: FloatArray) -> FloatArray:
+    """Scale values to a mean of 1; zeros stay zeros."""
     return np.asarray(values / max(float(values.mean()), 1e-12))
 
 

@@ -1,7 +1,7 @@
-"""A selection that can be stopped and continued: its trace, kept as it grows.
+"""A selection that can be stopped and continued, by a trace of its picks.
 
-The trace is one JSON file, written whole at most once a second, when the selection ends, and
-when it is interrupted. A selection that goes on from it ends in the same result, byte for byte.
+The trace is one JSON file, written atomically: at most once a second, when the selection ends, and
+when it is interrupted. A selection continued from it ends in the same result, byte for byte.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from relook.version import __version__
 
 FORMAT = "relook-selection"
 TRACE = "selection.json"
-"""What a run directory calls its trace."""
+"""The name of the trace in a run directory."""
 
 _SECONDS = 1.0  # between two writes
 
@@ -36,7 +36,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Selection:
-    """What to select from and how: what decides the picks, as `greedy_search` takes it."""
+    """The predictions and settings that decide the picks; see `greedy_search`."""
 
     predictions: Predictions
     labels: Labels
@@ -52,7 +52,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Selected:
-    """What was selected, and from which predictions."""
+    """The result of a selection, and the predictions that it is from."""
 
     result: SearchResult
     log_probs: LogProbs
@@ -60,7 +60,7 @@ class Selected:
 
 @dataclass(frozen=True)
 class Trace:
-    """The picks so far, what they belong to, and the memory limit that they were made with."""
+    """The picks so far, the selection that they belong to, and its memory limit."""
 
     belongs_to: str
     memory: int = 0
@@ -71,10 +71,10 @@ TRACES = Kind(Trace, FORMAT, version=2, what="a selection's trace", checksum=Tru
 
 
 def selection_identity(selection: Selection, predictions: object) -> str | None:
-    """Return what a trace belongs to: everything that decides the picks but their number.
+    """Return a fingerprint of everything that decides the picks, except their number.
 
-    `predictions` stands for the predictions, as `fingerprint` takes it. None for an objective
-    that is a function, since nobody knows whether it is still the same.
+    `predictions` identifies the predictions, as `fingerprint` takes it. None if the objective is
+    a function, which may have changed unnoticed.
     """
     objective = selection.objective
     if not isinstance(objective, str):
@@ -85,7 +85,7 @@ def selection_identity(selection: Selection, predictions: object) -> str | None:
 
 
 def kept_limit(path: Path | None) -> int | None:
-    """Return the memory limit that the trace at `path` was begun with, if there is one."""
+    """Return the memory limit of the trace at `path`, if there is one."""
     if path is None or not path.is_file():
         return None
     try:
@@ -97,7 +97,7 @@ def kept_limit(path: Path | None) -> int | None:
 def plan_of(selection: Selection, memory: int | None, path: Path | None = None) -> SelectionPlan:
     """Plan a selection within `memory` bytes (default: a share of what is free).
 
-    Where the limit can decide picks, it stays the one that the trace at `path` was begun with.
+    If the limit can decide picks, it stays that of the trace at `path`.
     """
     shape, conservative = selection.predictions.shape, bool(selection.defaults)
     compact = is_compact(shape, selection.objective, conservative=conservative)
@@ -123,14 +123,14 @@ def select(
 ) -> Selected:
     """Run a greedy search as planned.
 
-    With a `path`, the trace is kept there and a selection of the same `identity` goes on from
-    it. `log` is given a line or two for people, before it starts.
+    With a `path`, the trace is kept there, and a selection of the same `identity` continues from
+    it. `log` is called with a line or two for people before the search starts.
     """
     say = log or (lambda line: None)
     length, defaults, predictions = selection.length, selection.defaults, selection.predictions
     trace = Trace(identity or "")
     if path is not None and identity is not None:
-        trace = _opened(path, trace, predictions.shape[0], say)
+        trace = _read_trace(path, trace, predictions.shape[0], say)
         if plan.compact and trace.picks and trace.memory != plan.limit:
             raise RunError(
                 f"{path} was begun with a memory limit of {trace.memory:,} bytes, got "
@@ -140,9 +140,9 @@ def select(
     say(f"selection: {plan}")
     if 0 < len(trace.picks) < length:
         say(f"selection: going on after {len(trace.picks)} steps, kept in {path}")
-    get = predictions.map if plan.mapped and predictions.map is not None else predictions.load
-    log_probs = get()
-    if len(trace.picks) >= length and not defaults:  # a conservative one also reports its threshold
+    load = predictions.map if plan.mapped and predictions.map is not None else predictions.load
+    log_probs = load()
+    if len(trace.picks) >= length and not defaults:  # a conservative one also has a threshold
         kappa = selection.view_temperature or 1.0
         return Selected(
             replace(SearchResult.of(trace.picks[:length]), view_temperature=kappa), log_probs
@@ -177,20 +177,21 @@ class _Recorder:
         self._next = 0.0
 
     def add(self, pick: Pick) -> None:
-        """Take the next pick."""
+        """Add the next pick."""
         self._trace = replace(self._trace, picks=(*self._trace.picks, pick))
         if time.monotonic() >= self._next:
             self.write()
 
     def write(self) -> None:
-        """Write what has come since."""
+        """Write the trace, if it has new picks."""
         if self._path is None or self._trace is self._written or not self._trace.picks:
             return
         TRACES.write(self._path, self._trace)
         self._written, self._next = self._trace, time.monotonic() + _SECONDS
 
 
-def _opened(path: Path, new: Trace, candidates: int, say: Log) -> Trace:
+def _read_trace(path: Path, new: Trace, candidates: int, say: Log) -> Trace:
+    """Return the trace at `path`, or the new one if there is none that fits."""
     if not path.exists():
         return new
     try:

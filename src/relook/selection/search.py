@@ -40,29 +40,28 @@ def greedy_search(
 
     `log_probs` is `[candidate, image, class]`, `labels` `[image]`. `balanced` gives each class
     the same weight, in the score and in the temperatures, which are always fitted by cLL.
-    `start` holds the first picks, made beforehand and counted in `length`; a search that goes
-    on from its own first picks ends in the same result. `progress(done, total, score)` is
-    called after each step, and `picked(pick)` with each entry beyond `start`. `threads`
-    (default: all cores) changes nothing but the time.
+    `start` holds the first picks, counted in `length`; a search that continues from its own first
+    picks ends in the same result. `progress(done, total, score)` is called after each step, and
+    `picked(pick)` with each entry beyond `start`. `threads` (default: all cores) only changes the
+    time.
 
     With `defaults` the selection is conservative: a step takes the first of these candidates that
-    is not picked yet, unless another one is better by more than noise. Without `in_order` it is
-    the best of them; where images are few, from the third step on. `groups` `[image]` says which
-    images belong together, which is less proof than as many single ones. `preselected` says that
-    the same labels decided who the candidates are: a good average of all of them then proves
-    nothing, and gives no soft targets. The view temperature is learned on averages of the defaults
-    before anything is picked (numerics/view_temperature), unless it is given. Without defaults it
-    is 1 unless it is given.
+    is not picked yet, unless another one is better by more than noise. Without `in_order` it takes
+    the best of them; if images are few, from the third step on. `groups` `[image]` says which
+    images belong together and so count as one. `preselected` says that the same labels have
+    already narrowed down the candidates: the average of all of them then gives no soft targets.
+    The view temperature (default: 1) is, with defaults, learned on averages of them before
+    anything is picked (numerics/view_temperature).
 
-    With more than 200 classes, cLL and large predictions (which may be a memory map, float16
-    too), a compact form proposes candidates and the full predictions decide; it takes at most
-    about `memory` bytes. Every score is exact.
+    With more than 200 classes, cLL and large predictions (which may be a memory map, and float16),
+    a compact form proposes candidates and the full predictions decide; it takes at most about
+    `memory` bytes. Every score is exact.
     """
     log_probs, labels = np.asarray(log_probs), np.asarray(labels)
     check_shapes(log_probs, labels)
     _check_length(length, start)
     _check_places("first picks", start, len(log_probs))
-    defaults = tuple(int(one) for one in defaults)
+    defaults = tuple(int(place) for place in defaults)
     _check_places("defaults", defaults, len(log_probs))
     labels = labels.astype(np.int64)
     chosen = resolve_objective(objective)
@@ -80,10 +79,10 @@ def greedy_search(
         return replace(found, view_temperature=kappa)
     if not is_cll:
         raise RelookError(f"a conservative selection needs the objective cll, got {objective!r}")
-    even = np.ones(len(labels)) if weights is None else weights
+    image_weights = np.ones(len(labels)) if weights is None else weights
     units = np.arange(len(labels)) if groups is None else group_numbers(groups, len(labels))
     return conservative_search(
-        Problem(scoring, log_probs, labels, even, units),
+        Problem(scoring, log_probs, labels, image_weights, units),
         length,
         defaults,
         in_order=in_order,
@@ -103,6 +102,6 @@ def _check_length(length: int, start: Sequence[int]) -> None:
 
 
 def _check_places(what: str, places: Sequence[int], candidates: int) -> None:
-    for one in places:
-        if not 0 <= one < candidates:
-            raise RelookError(f"expected {what} from 0 to {candidates - 1}, got {one!r}")
+    for place in places:
+        if not 0 <= place < candidates:
+            raise RelookError(f"expected {what} from 0 to {candidates - 1}, got {place!r}")

@@ -96,7 +96,7 @@ def test_the_time_and_the_classes_that_the_images_have_are_said() -> None:
 def test_more_images_than_a_policy_can_name_are_refused_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relook.policy_search.job.MOST_SEARCHED", 10)
+    monkeypatch.setattr("relook.policy_search.job.MAX_SEARCH_IMAGES", 10)
     model = TorchPredictor(new_small(seed=1))
     refused("expected at most 10 images to search with", plan_search, model, DIGITS, SETTINGS)
 

@@ -21,7 +21,7 @@ from relook.models import TorchPredictor
 from relook.models.small import new_small
 from relook.policy_search import time_plan
 from relook.policy_search.job import SearchJob, Size, plan_search
-from relook.policy_search.search import PolicySearch, planned, search_dataset
+from relook.policy_search.search import PolicySearch, fit_to_time, search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.policy_search.time_plan import (
     EFFORTS,
@@ -29,11 +29,11 @@ from relook.policy_search.time_plan import (
     PLANS,
     Rounds,
     TimePlan,
-    TimeWish,
-    fitted,
-    seconds_of,
-    sizes,
-    what_more_buys,
+    TimeRequest,
+    gain_of_second_half,
+    largest_within,
+    parse_duration,
+    smaller_sizes,
 )
 from relook.predictions.store import BatchPlan
 
@@ -51,12 +51,12 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> Speed:
     return lambda pace: monkeypatch.setattr(SearchJob, "seconds_a_pass", lambda job: pace)
 
 
-def wish(split: str | None = None, **keywords: Any) -> TimeWish:
-    return TimeWish.of(keywords, split)
+def request(split: str | None = None, **keywords: Any) -> TimeRequest:
+    return TimeRequest.from_keywords(keywords, split)
 
 
-def searched(run: Path | None, own: TimeWish, **how: Any) -> PolicySearch:
-    return search_dataset(MODEL, DIGITS, SETTINGS, run=run, wish=own, **how)
+def searched(run: Path | None, own: TimeRequest, **how: Any) -> PolicySearch:
+    return search_dataset(MODEL, DIGITS, SETTINGS, run=run, time_request=own, **how)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def searched(run: Path | None, own: TimeWish, **how: Any) -> PolicySearch:
     ],
 )
 def test_times_are_read(text: str | float, seconds: float) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["", "soon", "0", "-5m", "5m3h", "1.2.3s", "nan", "inf", True, -1, "m"]
 )
 def test_other_times_are_refused(text: Any) -> None:
-    refused("expected a time like 90s, 15m or 1h30m", seconds_of, text)
+    refused("expected a time like 90s, 15m or 1h30m", parse_duration, text)
 
 
 WHOLE = st.builds(Size, st.integers(2, 2000), st.integers(2, 50_000), st.integers(4, 50_000))
@@ -95,15 +95,15 @@ def test_a_plan_keeps_to_its_time_grows_with_it_and_leaves_alone_what_was_asked_
     def seconds(size: Size) -> float:
         return pace * (size.candidates * size.search + 41 * size.proof)
 
-    ways = sizes(whole, 1000, free=free)
-    found = fitted(ways, seconds, limit)
+    ways = smaller_sizes(whole, 1000, free=free)
+    found = largest_within(ways, seconds, limit)
     assert seconds(found) <= limit or found == ways[-1]
     for kept, own, asked in zip(free, found, whole, strict=True):
         assert own <= asked
         assert kept or own == asked
-    longer = fitted(ways, seconds, limit * more)
+    longer = largest_within(ways, seconds, limit * more)
     assert all(one >= other for one, other in zip(longer, found, strict=True))
-    assert fitted(ways, seconds, seconds(whole)) == whole
+    assert largest_within(ways, seconds, seconds(whole)) == whole
     assert ways[-1] == Size(
         *(
             min(own, least) if may else own
@@ -113,34 +113,34 @@ def test_a_plan_keeps_to_its_time_grows_with_it_and_leaves_alone_what_was_asked_
 
 
 def test_images_of_every_class_are_searched_while_the_proof_takes_half_as_many() -> None:
-    ways = sizes(Size(80, 2000, 1000), 1000, free=(True, True, True))
+    ways = smaller_sizes(Size(80, 2000, 1000), 1000, free=(True, True, True))
     few = [size for size in ways if size.candidates == 16]
     assert few[0].search == 1000
     assert all(size.proof <= max(200, size.search // 2) for size in ways)
 
 
 def test_what_is_asked_about_time() -> None:
-    assert (wish().seconds, wish().asked) == (EFFORTS["normal"], False)
-    assert wish(time="2m").seconds == wish(effort="quick").seconds == 120
-    assert wish(strategy="paper").seconds is None
-    for sized in (wish(pool_size=80), wish(holdout=0.5), wish("0.5:0.5")):
+    assert (request().seconds, request().explicit) == (EFFORTS["normal"], False)
+    assert request(time="2m").seconds == request(effort="quick").seconds == 120
+    assert request(strategy="paper").seconds is None
+    for sized in (request(pool_size=80), request(holdout=0.5), request("0.5:0.5")):
         assert sized.seconds is None
-    assert wish(pool_size=80, time=60).seconds == 60
-    assert not wish("0.5:0.5", time=60).images_free
-    assert not wish(cross_fit=True).images_free
-    refused("expected one of time, effort and plan", wish, time="2m", effort="quick")
-    refused("unknown effort 'quik'", wish, effort="quik")
+    assert request(pool_size=80, time=60).seconds == 60
+    assert not request("0.5:0.5", time=60).images_free
+    assert not request(cross_fit=True).images_free
+    refused("expected one of time, effort and plan", request, time="2m", effort="quick")
+    refused("unknown effort 'quik'", request, effort="quik")
 
 
 def test_what_fits_stays_as_it_is_and_what_does_not_is_cut(speed: Speed) -> None:
     speed(0.001)
     job = plan_search(MODEL, DIGITS, SETTINGS)
-    same, _, plan = planned(job, wish())
+    same, _, plan = fit_to_time(job, request())
     assert same is job
     assert plan is not None
-    assert plan.too_long(with_split=True) is None
+    assert plan.overrun_note(can_split=True) is None
     speed(0.03)
-    cut, _, plan = planned(job, wish())
+    cut, _, plan = fit_to_time(job, request())
     assert plan is not None
     assert plan.estimate is not None
     assert plan.estimate < EFFORTS["normal"]
@@ -155,25 +155,25 @@ def test_what_fits_stays_as_it_is_and_what_does_not_is_cut(speed: Speed) -> None
 def test_more_than_the_normal_time_has_a_larger_pool(speed: Speed) -> None:
     speed(0.001)
     for effort, size in {"quick": 80, "normal": 80, "thorough": LARGER_POOL}.items():
-        own = wish(effort=effort)
-        assert own.settled(SETTINGS, None).pool_size == size
-    assert wish(time="2h", pool_size=30).settled(SETTINGS, None) == SETTINGS
+        own = request(effort=effort)
+        assert own.initial_settings(SETTINGS, None).pool_size == size
+    assert request(time="2h", pool_size=30).initial_settings(SETTINGS, None) == SETTINGS
 
 
 def test_not_even_the_least_fits(speed: Speed) -> None:
     speed(60)
     job = plan_search(MODEL, DIGITS, SETTINGS)
-    cut, _, plan = planned(job, wish(time="1m"))
+    cut, _, plan = fit_to_time(job, request(time="1m"))
     assert plan is not None
     assert plan.size.candidates == len(cut.pool.candidates) == 16
-    said = plan.too_long(with_split=cut.can_split)
+    said = plan.overrun_note(can_split=cut.can_split)
     assert said is not None
     split = f"{plan.size.search // 2}:{plan.size.proof // 2}"
     assert said.startswith("60 s is too short: the smallest plan takes about ")
     assert said.endswith(
         f"; for less: pool_size=8, split='{split}' (--pool-size 8 --split {split})"
     )
-    said = plan.too_long(with_split=False)
+    said = plan.overrun_note(can_split=False)
     assert said is not None
     assert said.endswith("; for less: pool_size=8 (--pool-size 8)")
 
@@ -182,7 +182,7 @@ def test_images_are_left_out_beside_a_separate_test(speed: Speed) -> None:
     speed(0.01)
     test = load_data("digits").subset(np.arange(700, 900))
     job = plan_search(MODEL, DIGITS, SETTINGS, test=test)
-    cut, _, plan = planned(job, wish(time="2m"))
+    cut, _, plan = fit_to_time(job, request(time="2m"))
     assert plan is not None
     assert len(cut.split.search) == pytest.approx(plan.size.search, abs=2)
     assert plan.size.search < 700
@@ -200,10 +200,10 @@ def test_a_run_that_goes_on_and_one_that_repeats_its_plan_give_the_same_bytes(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        searched(first, wish(), progress=stop)
+        searched(first, request(), progress=stop)
     plan = (first / "plan.json").read_bytes()
     speed(1e-6)
-    found = searched(first, wish(), warn=lambda note: None)
+    found = searched(first, request(), warn=lambda note: None)
     assert (first / "plan.json").read_bytes() == plan
     assert found.time_plan == PLANS.read(first / "plan.json")
     assert json.loads((first / "run.json").read_text())["plan"]["size"] == {
@@ -213,28 +213,28 @@ def test_a_run_that_goes_on_and_one_that_repeats_its_plan_give_the_same_bytes(
     }
     for plan_file in (first, first / "plan.json"):
         second = tmp_path / f"second-{plan_file.name}"
-        searched(second, wish(plan=plan_file))
+        searched(second, request(plan=plan_file))
         for name in ("policy.json", "search.json", "plan.json"):
             assert (second / name).read_bytes() == (first / name).read_bytes()
-        assert searched(second, wish()).policy == found.policy  # which goes on with its plan
+        assert searched(second, request()).policy == found.policy  # which goes on with its plan
 
 
 def test_a_run_keeps_its_time(tmp_path: Path, speed: Speed) -> None:
     speed(0.003)
     run = tmp_path / "run"
-    searched(run, wish(time="1m"))
+    searched(run, request(time="1m"))
     with pytest.raises(RunError, match=r"begun for 60 s, got 2 min: leave the time out"):
-        searched(run, wish(time="2m"))
+        searched(run, request(time="2m"))
     search_dataset(MODEL, FEW, replace(SETTINGS, pool_size=8), run=tmp_path / "other")
     with pytest.raises(RunError, match="begun with no time, got 60 s"):
-        searched(tmp_path / "other", wish(time="1m"))
-    refused("plan: expected a run with a plan.json", searched, None, wish(plan=tmp_path / "no"))
+        searched(tmp_path / "other", request(time="1m"))
+    refused("plan: expected a run with a plan.json", searched, None, request(plan=tmp_path / "no"))
 
 
 def test_rounds_change_no_byte(tmp_path: Path) -> None:
     settings, said = replace(SETTINGS, pool_size=40), list[str]()
     search_dataset(MODEL, FEW, settings, run=tmp_path / "one")
-    how: dict[str, Any] = {"wish": wish(pool_size=40), "log": said.append}
+    how: dict[str, Any] = {"time_request": request(pool_size=40), "log": said.append}
     search_dataset(MODEL, FEW, settings, run=tmp_path / "rounds", **how)
     for name in ("policy.json", "search.json", "settings.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "rounds" / name).read_bytes()
@@ -247,8 +247,8 @@ def test_an_interrupted_run_finishes_with_its_complete_rounds(tmp_path: Path) ->
     settings, run = replace(SETTINGS, pool_size=80), tmp_path / "run"
     said: list[str] = []
 
-    def found(run: Path, own: TimeWish, **how: Any) -> PolicySearch:
-        return search_dataset(MODEL, FEW, settings, run=run, wish=own, **how)
+    def found(run: Path, own: TimeRequest, **how: Any) -> PolicySearch:
+        return search_dataset(MODEL, FEW, settings, run=run, time_request=own, **how)
 
     def stop_at(share: float) -> Any:
         def stop(stage: str, done: int, total: int, score: float | None = None, /) -> None:
@@ -258,11 +258,11 @@ def test_an_interrupted_run_finishes_with_its_complete_rounds(tmp_path: Path) ->
         return stop
 
     with pytest.raises(KeyboardInterrupt):
-        found(run, wish(pool_size=80), progress=stop_at(0.1))
-    refused("finish: expected a complete round", found, run, wish(pool_size=80, finish=True))
+        found(run, request(pool_size=80), progress=stop_at(0.1))
+    refused("finish: expected a complete round", found, run, request(pool_size=80, finish=True))
     with pytest.raises(KeyboardInterrupt):
-        found(run, wish(pool_size=80), progress=stop_at(0.5))
-    first = found(run, wish(pool_size=80, finish=True), log=said.append)
+        found(run, request(pool_size=80), progress=stop_at(0.5))
+    first = found(run, request(pool_size=80, finish=True), log=said.append)
     assert "finishing with 32 of 80 candidates, as asked" in said
     (more,) = [line for line in said if line.startswith("what more time would buy: the last 16 of")]
     gains = re.findall(r"by ([+−±]\d\.\d{4}) ± 0\.0", more)
@@ -271,26 +271,26 @@ def test_an_interrupted_run_finishes_with_its_complete_rounds(tmp_path: Path) ->
     assert first.time_plan.kept == 32
     assert max(first.trace.picks) < 32
     policy = (run / "policy.json").read_bytes()
-    assert found(run, wish(pool_size=80)).policy == first.policy
+    assert found(run, request(pool_size=80)).policy == first.policy
     assert (run / "policy.json").read_bytes() == policy
-    found(tmp_path / "again", wish(plan=run, pool_size=80))
+    found(tmp_path / "again", request(plan=run, pool_size=80))
     assert (tmp_path / "again" / "policy.json").read_bytes() == policy
 
 
 def test_candidates_that_change_nothing_are_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     log_probs = np.zeros((4, 10, 2))
-    monkeypatch.setattr(time_plan, "_selected", lambda job, part: None)
-    monkeypatch.setattr(time_plan, "_likelihoods", lambda job, found: np.full(10, -0.5))
+    monkeypatch.setattr(time_plan, "_select", lambda job, part: None)
+    monkeypatch.setattr(time_plan, "_log_likelihoods", lambda job, found: np.full(10, -0.5))
     job = SimpleNamespace(groups=None)
     own: Any = job, SimpleNamespace(candidates=np.arange(4)), SimpleNamespace(log_probs=log_probs)
-    assert what_more_buys(*own) == (
+    assert gain_of_second_half(*own) == (
         "what more time would buy: the last 2 of 4 candidates have changed nothing; as many again "
         "probably change nothing either"
     )
 
 
 def test_there_is_nothing_to_finish_without_a_directory() -> None:
-    refused("expected a run's directory", searched, None, wish(finish=True))
+    refused("expected a run's directory", searched, None, request(finish=True))
 
 
 @pytest.mark.parametrize(
@@ -301,17 +301,17 @@ def test_a_machine_that_slows_down_ends_the_rounds(
 ) -> None:
     job = plan_search(MODEL, DIGITS, replace(SETTINGS, pool_size=64), directory=tmp_path)
     images, clock = len(job.split.search), [0.0]
-    own = replace(wish(time="10m"), started=0.0)
+    own = replace(request(time="10m"), started=0.0)
     rounds = Rounds(job, own, None, "torch", timed=True, now=lambda: clock[0])
-    assert rounds.go_on(None, False)
+    assert rounds.has_next(None, False)
     for number, pace in enumerate(paces, 1):
         clock[0] += pace * 16 * images
         so_far: Any = SimpleNamespace(plan=BatchPlan(16 * number, images, 10, 64, 16))
-        assert rounds.go_on(so_far, False) == (kept != 16 * number)
+        assert rounds.has_next(so_far, False) == (kept != 16 * number)
     assert (None if rounds.plan is None else rounds.plan.kept) == kept
     assert (tmp_path / "plan.json").exists() == (kept is not None)
     again = Rounds(job, own, rounds.plan, "torch", timed=False)
-    assert again.go_on(so_far, False) == (kept is None)
+    assert again.has_next(so_far, False) == (kept is None)
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -8,12 +8,19 @@ from torch import Tensor
 
 from relook.policy import Step, SubPolicy
 from relook.predictions.passes import View
+from relook.predictions.store import PredictionStore
 
 FINISH = Step("crop_flip", 2)
 FLIP = SubPolicy((Step("flip", 0),))
 FIXED = SubPolicy((Step("rotate", 13, draws={"sign": 1}),))
 FRESH = [SubPolicy((Step("rotate", m), Step("brightness", m, 1)), FINISH) for m in (3.0, 9.0, 15.0)]
 VIEWS = [View(sub, i) for i, sub in enumerate([SubPolicy(), *FRESH, FLIP, FIXED, FRESH[0]])]
+
+
+def done_blocks(store: PredictionStore) -> tuple[int, int]:
+    """How many blocks of a store are done, and how many there are."""
+    done = [store.is_done(block) for block in store.plan.blocks()]
+    return sum(done), len(done)
 
 
 class Toy:

@@ -45,12 +45,12 @@ def _picks(
     *thresholds: float,
     defaults: Sequence[int] = range(6),
     length: int = 6,
-    given: int | None = None,
+    ordered: int | None = None,
 ) -> tuple[int, ...]:
     scorer = PlainScorer(log_probs, labels, OBJECTIVES["cll"], None)
     rows, even = hard_rows(labels), np.ones(len(labels))
     scorer_with_defaults = ConservativeScorer(
-        scorer, rows, log_probs, even, scorer, defaults, thresholds, given=given
+        scorer, rows, log_probs, even, scorer, defaults, thresholds, ordered=ordered
     )
     return search_with(scorer_with_defaults, log_probs, length).picks
 
@@ -61,12 +61,12 @@ def test_without_evidence_the_defaults_are_taken_in_order() -> None:
     assert _picks(log_probs, labels, math.inf) == (0, 1, 2, 3, 4, 5)
 
 
-@pytest.mark.parametrize("given", [0, 2])
-def test_defaults_out_of_order_are_the_greedy_choice_of_those_left_after_those_given(
-    given: int,
+@pytest.mark.parametrize("ordered", [0, 2])
+def test_defaults_out_of_order_are_the_greedy_choice_of_those_left_after_the_ordered_ones(
+    ordered: int,
 ) -> None:
     log_probs, labels = _pool(20, 200, {})
-    picks = list(range(given))
+    picks = list(range(ordered))
     while len(picks) < 4:  # the oracle: every default that is left, scored by itself
         scores = {
             one: calibrated_log_likelihood(
@@ -77,8 +77,8 @@ def test_defaults_out_of_order_are_the_greedy_choice_of_those_left_after_those_g
         }
         picks.append(max(scores, key=lambda one: scores[one]))
     assert picks != [0, 1, 2, 3]
-    assert _picks(log_probs, labels, math.inf, length=4, given=given) == tuple(picks)
-    assert sorted(_picks(log_probs, labels, math.inf, given=given)) == list(range(6))
+    assert _picks(log_probs, labels, math.inf, length=4, ordered=ordered) == tuple(picks)
+    assert sorted(_picks(log_probs, labels, math.inf, ordered=ordered)) == list(range(6))
 
 
 @pytest.mark.parametrize(("images", "in_order"), [(299, True), (300, False)])
@@ -90,7 +90,7 @@ def test_few_images_keep_the_first_two_defaults(images: int, in_order: bool) -> 
 
 def test_what_proves_better_than_the_best_default_is_picked_out_of_order_too() -> None:
     log_probs, labels = _pool(60, 300, {41: 3.0})
-    assert 41 in _picks(log_probs, labels, 3.0, given=2)
+    assert 41 in _picks(log_probs, labels, 3.0, ordered=2)
 
 
 def test_the_first_pick_is_the_one_that_a_paired_test_allows() -> None:

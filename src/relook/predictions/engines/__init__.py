@@ -1,1 +1,1 @@
-"""Workers that make the model's passes elsewhere: those of a Ray cluster."""
+"""Engines that run the model's passes elsewhere: on a Ray cluster."""

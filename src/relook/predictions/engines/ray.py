@@ -1,8 +1,8 @@
-"""Passes on the workers of a Ray cluster, or of a Ray that is started on this machine.
+"""Passes on the workers of a Ray cluster, or of a Ray started on this machine.
 
 A block goes to whichever worker is free. A worker that is lost, with its process or its node,
-is replaced, and its blocks go to others; what a user can mend ends the run with its one line.
-What is stored is never computed again, so a driver that dies is simply started again.
+is replaced, and its blocks go to others; an error that a user can correct ends the run. Stored
+blocks are never computed again, so a driver that dies is simply restarted.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from relook.predictions.model_calls import Done, Passes
 from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 
 AHEAD = 2
-"""How many blocks a worker is given at once: the next one is there when one is finished."""
+"""Blocks that a worker is given at once, so that it never waits for the next one."""
 
-_MOST_LOSSES = 3  # of workers that a block may cost before it is taken to be the cause
-_LEAST_STARTS = 3  # that fail in a row, or as many as there are workers: there is no point
-_POLL = 1.0  # seconds
-_ANSWER = 10.0  # seconds that a cluster has to answer at its address
-_PATIENCE = 900.0  # seconds to wait for a first worker: a cluster may have to start machines
+_MAX_LOSSES = 3  # workers lost on a block before it is taken to be the cause
+_MAX_FAILED_STARTS = 3  # in a row, or as many as there are workers
+_POLL_SECONDS = 1.0
+_CONNECT_SECONDS = 10.0  # for a cluster to answer at its address
+_START_SECONDS = 900.0  # for the first worker: a cluster may have to start machines
 
 
 @dataclass
-class _Hand:
-    """A worker as the driver sees it, with the blocks that it was given."""
+class _WorkerHandle:
+    """The driver's handle of a worker, with the blocks that it was given."""
 
     actor: Any
     ready: bool = False
@@ -55,9 +55,9 @@ class RayEngine:
     """Workers on a Ray cluster, for the time of a `with` block.
 
     `address` is the cluster's ("auto" finds the one of this machine); without one, a Ray is
-    started here and stopped in the end. `workers` is how many there are at most (default: as
-    many as fit), `gpus_per_worker` what each takes of a GPU (0: none, 0.5: two share one). A
-    worker uses as many threads as this process would, so that the bytes are the same.
+    started here and stopped at the end. `workers` is their largest number (default: as many as
+    fit), `gpus_per_worker` each one's share of a GPU (0: none, 0.5: two share one). A worker uses
+    as many threads as this process would, so that the bytes are the same.
     """
 
     def __init__(
@@ -78,24 +78,24 @@ class RayEngine:
         self.gpu = device.startswith("cuda")
         if self.gpu and not gpus_per_worker:
             gpus_per_worker = 1
-        self._wanted, self._gpus = workers, gpus_per_worker
+        self._max_workers, self._gpus = workers, gpus_per_worker
         self._log = log or (lambda line: None)
         self._threads = torch.get_num_threads()
-        self._hands: list[_Hand] = []
-        self._waiting: dict[Any, tuple[_Hand, PredictionBlock | None]] = {}
+        self._workers: list[_WorkerHandle] = []
+        self._waiting: dict[Any, tuple[_WorkerHandle, PredictionBlock | None]] = {}
         self._predictor: Predictor | None = None
-        self._began = False
+        self._started_ray = False
 
     def __enter__(self) -> Self:
         self._ray = _import_ray()
         if not self._ray.is_initialized():
             self._connect()
-            self._began = True
+            self._started_ray = True
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._dismiss()
-        if self._began:
+        self._stop_workers()
+        if self._started_ray:
             self._ray.shutdown()
 
     def blocks(
@@ -106,88 +106,92 @@ class RayEngine:
         add: Callable[[int], None],
         store: PredictionStore | None,
     ) -> Done:
-        """Yield each block when it is finished; `None` where the worker has stored it."""
-        self._hire(passes.predictor)
-        run = _Run(self._ray, passes, plan, store, deque(blocks))
+        """Yield each finished block, with `None` if the worker has stored it."""
+        self._start_workers(passes.predictor)
+        run = _BlockQueue(self._ray, passes, plan, store, deque(blocks))
         done, since = 0, time.monotonic()
         try:
             while done < len(blocks):
-                self._hand_out(run)
-                with _own_signals():
-                    finished, _ = self._ray.wait(list(self._waiting), timeout=_POLL)
+                self._assign_blocks(run)
+                with _signals_unwrapped():
+                    finished, _ = self._ray.wait(list(self._waiting), timeout=_POLL_SECONDS)
                 for ref in finished:
-                    block, answer = self._finished(ref, run)
+                    block, answer = self._collect(ref, run)
                     if block is not None:
                         done += 1
                         add(math.prod(block.shape))
                         yield block, answer
-                if any(hand.ready for hand in self._hands):
+                if any(worker.ready for worker in self._workers):
                     since = time.monotonic()
-                elif time.monotonic() - since > _PATIENCE:
-                    raise RunError(self._nobody())
+                elif time.monotonic() - since > _START_SECONDS:
+                    raise RunError(self._no_worker_message())
         finally:
-            if any(hand.blocks for hand in self._hands):  # nobody waits for them any more
-                self._dismiss()
+            if any(worker.blocks for worker in self._workers):  # whose results are no longer wanted
+                self._stop_workers()
 
-    def _hand_out(self, run: _Run) -> None:
+    def _assign_blocks(self, run: _BlockQueue) -> None:
         """Give blocks to the workers that have few."""
         for size in range(AHEAD):
-            for hand in self._hands:
-                if hand.ready and len(hand.blocks) == size and run.todo:
+            for worker in self._workers:
+                if worker.ready and len(worker.blocks) == size and run.todo:
                     block = run.todo.popleft()
-                    hand.blocks.append(block)
-                    ref = hand.actor.run.remote(run.task(block), run.images(block))
-                    self._waiting[ref] = (hand, block)
+                    worker.blocks.append(block)
+                    ref = worker.actor.run.remote(run.task(block), run.images(block))
+                    self._waiting[ref] = (worker, block)
 
-    def _finished(self, ref: Any, run: _Run) -> tuple[PredictionBlock | None, Any]:
-        """Take what has come of a block or of a start; return a block that is done."""
-        hand, block = self._waiting.pop(ref)
+    def _collect(self, ref: Any, run: _BlockQueue) -> tuple[PredictionBlock | None, Any]:
+        """Take the result of a block or of a worker's start; return the block if it is done."""
+        worker, block = self._waiting.pop(ref)
         try:
-            with _own_signals():
+            with _signals_unwrapped():
                 answer: Answer = self._ray.get(ref)
         except self._ray.exceptions.RayActorError as error:
-            self._lost(hand, block, run, error)
+            self._replace_worker(worker, block, run, error)
             return None, None
         except self._ray.exceptions.RayError as error:
             raise RunError(f"a worker failed: {last_line(error)}") from error
         if isinstance(answer, Failure):
-            raise _as_error(answer)
+            raise _to_error(answer)
         if block is None:
-            hand.ready, self._failed_starts = True, 0
+            worker.ready, self._failed_starts = True, 0
             return None, None
-        hand.blocks.remove(block)
+        worker.blocks.remove(block)
         run.release(block)
         return block, answer
 
-    def _lost(
-        self, hand: _Hand, block: PredictionBlock | None, run: _Run, error: Exception
+    def _replace_worker(
+        self,
+        worker: _WorkerHandle,
+        block: PredictionBlock | None,
+        run: _BlockQueue,
+        error: Exception,
     ) -> None:
-        """Take the blocks of a lost worker back, and hire another one in its place."""
-        if hand in self._hands:
-            self._hands.remove(hand)
-            if hand.ready:
-                run.losses[hand.blocks[0].start] += 1  # what it was computing
+        """Take back the block of a lost worker, and start another worker in its place."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+            if worker.ready:
+                run.losses[worker.blocks[0].start] += 1  # what it was computing
             else:
                 self._failed_starts += 1
-            if self._failed_starts >= max(_LEAST_STARTS, self._count):
+            if self._failed_starts >= max(_MAX_FAILED_STARTS, self._count):
                 raise RunError(f"workers do not start: {last_line(error)}") from error
             self._log("Ray: a worker was lost; its blocks go to others")
-            self._add_hand()
+            self._add_worker()
         if block is None:
             return
         run.todo.appendleft(block)
-        if run.losses[block.start] >= _MOST_LOSSES:
+        if run.losses[block.start] >= _MAX_LOSSES:
             raise RunError(
-                f"{_MOST_LOSSES} workers were lost one after another on the same block of "
+                f"{_MAX_LOSSES} workers were lost one after another on the same block of "
                 f"predictions: {last_line(error)}: perhaps they need more memory, or a "
                 "smaller --batch; what is done is kept"
             ) from error
 
-    def _hire(self, predictor: Predictor) -> None:
-        """Have workers that hold this model: those of before, or new ones."""
-        if self._predictor is predictor and self._hands:
+    def _start_workers(self, predictor: Predictor) -> None:
+        """Start workers that hold this model, unless they are running."""
+        if self._predictor is predictor and self._workers:
             return
-        self._dismiss()
+        self._stop_workers()
         self._predictor = predictor
         self._failed_starts = 0
         self._cpus = _cpus_per_worker(self._ray, self._threads, self._gpus)
@@ -198,56 +202,56 @@ class RayEngine:
                 f"the model cannot be sent to workers: {type(error).__name__}: "
                 f"{one_line(first_line(error))}: use the local engine"
             ) from error
-        self._count = self._wanted or _places(self._ray, self._cpus, self._gpus)
+        self._count = self._max_workers or _worker_capacity(self._ray, self._cpus, self._gpus)
         if not self._count:
-            raise RunError(self._nobody())
-        self._log(f"Ray: {_number(self._count, 'worker')}, each with {self._each()}")
+            raise RunError(self._no_worker_message())
+        self._log(f"Ray: {_counted(self._count, 'worker')}, each with {self._resources_text()}")
         for _ in range(self._count):
-            self._add_hand()
+            self._add_worker()
 
-    def _add_hand(self) -> None:
-        worker = self._ray.remote(Worker)
+    def _add_worker(self) -> None:
+        actor_class = self._ray.remote(Worker)
         options = {"num_cpus": self._cpus, "num_gpus": self._gpus, "max_restarts": 0}
-        hand = _Hand(worker.options(**options).remote(str(Path.cwd())))
-        self._hands.append(hand)
-        ready = hand.actor.start.remote(self._model, self.device, self._threads)
-        self._waiting[ready] = (hand, None)
+        worker = _WorkerHandle(actor_class.options(**options).remote(str(Path.cwd())))
+        self._workers.append(worker)
+        ready = worker.actor.start.remote(self._model, self.device, self._threads)
+        self._waiting[ready] = (worker, None)
 
-    def _dismiss(self) -> None:
-        for hand in self._hands:
-            self._ray.kill(hand.actor)
-        self._hands, self._waiting, self._predictor = [], {}, None
+    def _stop_workers(self) -> None:
+        for worker in self._workers:
+            self._ray.kill(worker.actor)
+        self._workers, self._waiting, self._predictor = [], {}, None
 
-    def _nobody(self) -> str:
+    def _no_worker_message(self) -> str:
         there = self._ray.cluster_resources()
         return (
-            f"no worker has started: each needs {self._each()}, and the cluster has "
+            f"no worker has started: each needs {self._resources_text()}, and the cluster has "
             f"{there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs in all: set "
             "OMP_NUM_THREADS or --gpus-per-worker lower, or add machines"
         )
 
-    def _each(self) -> str:
-        cpus = _number(self._cpus, "CPU")
-        return f"{cpus} and {_number(self._gpus, 'GPU')}" if self._gpus else cpus
+    def _resources_text(self) -> str:
+        cpus = _counted(self._cpus, "CPU")
+        return f"{cpus} and {_counted(self._gpus, 'GPU')}" if self._gpus else cpus
 
     def _connect(self) -> None:
         options: dict[str, Any] = {"address": self.address}
         if self.address is not None:
-            _check_answers(self.address)
+            _check_reachable(self.address)
         else:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            cores = max(available_cores(), (self._wanted or 1) * self._threads)
+            cores = max(available_cores(), (self._max_workers or 1) * self._threads)
             options = {"address": "local", "include_dashboard": False, "num_cpus": cores}
         try:
-            with _own_sigterm():
+            with _sigterm_kept():
                 self._ray.init(log_to_driver=False, logging_level="ERROR", **options)
         except Exception as error:  # Ray raises many kinds, and none of its own
             where = "start Ray here" if self.address is None else f"reach Ray at {self.address}"
             raise RunError(f"cannot {where}: {one_line(first_line(error))}") from error
 
 
-class _Run:
-    """The blocks of one call that are still to do, and what the workers are sent for them."""
+class _BlockQueue:
+    """The blocks of one call still to do, and their tasks and images for the workers."""
 
     def __init__(
         self,
@@ -266,7 +270,7 @@ class _Run:
         self.losses: Counter[tuple[int, int]] = Counter()
 
     def task(self, block: PredictionBlock) -> Task:
-        """Return what a worker gets to know of a block."""
+        """Return a block's task for a worker."""
         limit = current_limit()
         return Task(
             block,
@@ -287,15 +291,15 @@ class _Run:
         return self._parts[start]
 
     def release(self, block: PredictionBlock) -> None:
-        """Let go of the images with the last block that needs them."""
+        """Drop a block's images if no other block needs them."""
         start = block.images.start
         self._left[start] -= 1
         if not self._left[start]:
             self._parts.pop(start, None)
 
 
-def _places(ray: Any, cpus: float, gpus: float) -> int:
-    """Return how many workers fit on the nodes that are there."""
+def _worker_capacity(ray: Any, cpus: float, gpus: float) -> int:
+    """Return how many workers fit on the cluster's nodes."""
     found = 0
     for node in ray.nodes():
         if node["Alive"]:
@@ -314,7 +318,7 @@ def _cpus_per_worker(ray: Any, threads: int, gpus: float) -> int:
     return max(1, int(min(shares, default=1)))
 
 
-def _as_error(failure: Failure) -> RelookError:
+def _to_error(failure: Failure) -> RelookError:
     limit = current_limit()
     if failure.hung and limit is not None:
         limit.give_up(failure.text)
@@ -322,24 +326,24 @@ def _as_error(failure: Failure) -> RelookError:
     return RelookError(failure.text)
 
 
-def _number(count: float, what: str) -> str:
+def _counted(count: float, what: str) -> str:
     return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"
 
 
-def _check_answers(address: str) -> None:
-    """Raise now where nobody listens, which Ray would try for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise at once if no cluster answers, which Ray would try for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         return
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWER).close()
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise RunError(f"cannot reach Ray at {address}: {first_line(error)}") from error
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Raise what a signal's handler raised in the middle of Ray, which wraps it."""
+def _signals_unwrapped() -> Iterator[None]:
+    """Raise the error of a signal handler that Ray has wrapped in its own."""
     try:
         yield
     except SystemError as error:
@@ -349,8 +353,8 @@ def _own_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep this process's answer to SIGTERM, which Ray would replace."""
+def _sigterm_kept() -> Iterator[None]:
+    """Keep this process's handler of SIGTERM, which Ray would replace."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

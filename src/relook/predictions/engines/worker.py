@@ -1,6 +1,6 @@
-"""What a worker does: it holds the model, and computes one block after another.
+"""A worker: it holds the model, and computes one block after another.
 
-Nothing here knows of Ray: a worker is a plain object, which engines/ray.py makes an actor of.
+It is a plain object, independent of Ray; engines/ray.py makes it an actor.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Part = NDArray[np.uint8] | FullImages
 
 @dataclass(frozen=True)
 class Task:
-    """A block with all that it depends on but the model and the images.
+    """A block with everything it depends on except the model and the images.
 
-    `views` and `indices` are the block's own. With a `store` the worker writes the block to
-    it. `timeout` is how many seconds a call of the model may take.
+    `views` and `indices` are the block's own. With a `store` (a URL) the worker writes the block
+    to it. `timeout` is the limit on a model call, in seconds.
     """
 
     block: PredictionBlock
@@ -47,7 +47,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Failure:
-    """What a user can mend, as one line; `hung` names a call of the model that takes too long."""
+    """An error that a user can correct, as one line; `hung`: the model call that takes too long."""
 
     text: str
     hung: bool = False
@@ -59,16 +59,16 @@ Answer = NDArray[np.float32] | Failure | None
 class Worker:
     """A model, loaded once, and the blocks that are computed with it.
 
-    Errors that a user can mend are returned: whatever is raised here, or kills the process, is
-    the machine's fault, and the block is worth another try elsewhere.
+    Errors that a user can correct are returned: whatever is raised here, or kills the process, is
+    the machine's fault, and the block is tried again elsewhere.
     """
 
     def __init__(self, directory: str) -> None:
-        # A user's own modules are looked for where the command was given, if that is here.
+        # A user's own modules are imported from where the command was started, if that exists here.
         sys.path.append(directory)
 
     def start(self, predictor: Predictor, device: str, threads: int) -> Failure | None:
-        """Take the model to the device; `threads` are those of the process that asks."""
+        """Move the model to the device; `threads` is the calling process's number."""
         torch.set_num_threads(threads)
         try:
             self._predictor = placed(predictor, device)
@@ -90,7 +90,7 @@ class Worker:
             except BaseException as error:
                 answers.put(error)
 
-        # A hung call cannot be ended: it is left behind, and the answer comes without it.
+        # A hung call cannot be ended: it is abandoned, and its failure is the answer.
         threading.Thread(target=work, daemon=True).start()
         answer = answers.get()
         if isinstance(answer, BaseException):
@@ -110,9 +110,9 @@ class Worker:
 
     def _log_probs(self, task: Task, images: Part) -> NDArray[np.float32]:
         views, count = task.block.shape
-        own = PredictionBlock(slice(0, views), slice(0, count))
+        block = PredictionBlock(slice(0, views), slice(0, count))
         passes = Passes(self._predictor, images, task.indices, task.views, task.seed)
-        with closing(passes.blocks([own], task.plan, lambda passes: None)) as done:
+        with closing(passes.blocks([block], task.plan, lambda passes: None)) as done:
             return next(done)[1]
 
     def _store(self, url: str, plan: BatchPlan, precision: str) -> PredictionStore:
@@ -122,7 +122,7 @@ class Worker:
 
 
 def last_line(error: Exception) -> str:
-    """Return the last line of an error from another process, which says what happened."""
+    """Return the last line, the message, of an error from another process."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return one_line(lines[-1]) if lines else type(error).__name__
 
@@ -143,11 +143,11 @@ def placed(predictor: Predictor, device: str) -> Predictor:
 
 
 def part_of(images: object, part: slice) -> Part:
-    """Return some of the images as a worker is sent them: arrays, and only this part."""
+    """Return a part of the images as it is sent to a worker: as an array without the rest."""
     if isinstance(images, FullImages):
-        own = images[part].compact()
+        selected = images[part].compact()
         images.release()
-        return own
+        return selected
     if isinstance(images, torch.Tensor):
         return images[part].numpy(force=True)
     return np.asarray(images[part])  # type: ignore[index]

@@ -1,7 +1,7 @@
 """Arithmetic that numba compiles into vectors: logarithms, powers, sums over lanes.
 
-Most is float32; `log2_double` and `exp2_double` are for the few candidates that float32 cannot tell
-apart.
+Most is float32; `log2_double` and `exp2_double` are for the few candidates that float32 cannot
+separate.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from numba.extending import intrinsic
 from relook.transforms.cpu.instructions import compile_with
 
 LANES = 64
-"""How many images stand side by side; the last block is filled up with weight 0."""
+"""Images in a block; the last block is padded with weight 0."""
 
 built: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
-"""Makes a function of LLVM instructions: for what Python has no words for."""
+"""Makes a function of LLVM instructions that Python cannot express."""
 
 SCALE = 2.0**24
 """Probabilities are stored × 2^24, so that e^−103 is a normal number."""
 
 LOWEST = np.float32(SCALE * np.exp(-80.0))
-"""The least that a scaled probability counts as."""
+"""The floor of scaled probabilities."""
 
 LN2 = np.log(2.0)
 _SHIFT = np.float32(24)
@@ -34,7 +34,7 @@ _FASTMATH = {"contract", "nsz"}  # fused multiply-adds; nothing that reorders a 
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile at the first call, and keep the machine code."""
+    """Compile at the first call, and cache the machine code."""
     return compile_with(function, cache=True, fastmath=_FASTMATH)
 
 
@@ -57,7 +57,7 @@ def larger(typing: Any, one: Any, other: Any) -> Any:
 
 @built
 def wide_vectors(typing: Any) -> Any:
-    """Ask for the widest vectors in this function; the compiler's own choice is half of them."""
+    """Use the widest vectors in this function; the compiler's own choice is half as wide."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         set.add(builder.function.attributes, '"prefer-vector-width"="512"')
@@ -120,7 +120,7 @@ def log2(value: Any) -> Any:
 
 @compiled
 def scaled_log2(value: Any) -> Any:
-    """Return log₂ of value·2^−24, as precisely."""
+    """Return log₂ of value·2^−24, with the same precision."""
     return _log2_of_bits(i32(_f(value).view(np.int32) - _ROOT_24))
 
 
@@ -132,7 +132,7 @@ def _scaled(value: Any, power: np.float32) -> Any:
 
 @compiled
 def exp2(value: np.float32) -> Any:
-    """Return 2^value for a float32 up to 126; polynomial, relative error 2.1e-7; from −125 up."""
+    """Return 2^value for a float32 from −125 to 126; polynomial, relative error 2.1e-7."""
     value = larger(value, _DEEPEST)
     whole = np.rint(value)
     x = value - whole
@@ -174,7 +174,7 @@ def log2_double(value: Any) -> Any:
 
 @compiled
 def exp2_double(value: float) -> Any:
-    """Return 2^value for a value up to 1000, to 5e-16 of the result; from −1000 up."""
+    """Return 2^value for a value from −1000 to 1000, to 5e-16 of the result."""
     value = larger(value, -1000.0)
     whole = np.rint(value)
     x = value - whole
@@ -194,8 +194,8 @@ def exp2_double(value: float) -> Any:
 
 @compiled
 def tree_sum(values: Any) -> float:
-    """Sum the lanes in a fixed order, and destroy them."""
-    for lane in range(32):  # of a known length: each loop is an instruction or two
+    """Sum the lanes in a fixed order, overwriting them."""
+    for lane in range(32):  # a fixed length: each loop is an instruction or two
         values[lane] += values[lane + 32]
     for lane in range(16):
         values[lane] += values[lane + 16]

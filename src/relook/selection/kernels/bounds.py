@@ -1,4 +1,4 @@
-"""How high a score can still get: bounds on max over β, from one evaluation."""
+"""Upper bounds on a score's maximum over β, from one evaluation."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Values:
     bend: FloatArray
 
 
-_SHORT_WAY = 0.2  # of β: how far down the tighter bound on the third derivative is used
+_SHORT_WAY = 0.2  # of β: the tighter bound on the third derivative is used this far down
 
 
 def upper_bounds(beta: FloatArray, values: Values, spread: float, classes: float) -> FloatArray:
-    """Return what max over β of each score cannot exceed, `[k]`.
+    """Return an upper bound on each score's maximum over β, `[k]`.
 
-    `values` belong to β `[k]`; `spread` is at least the largest difference between two
+    `values` are those at β `[k]`; `spread` is at least the largest difference between two
     log-probabilities of one image. The third derivative is a mean of third central moments of
     an image's log-probabilities under its tempered probabilities, so it is at most bend × the
     largest distance from their mean: below the mean that is `spread`; above it log(classes)/β,
@@ -50,7 +50,7 @@ def upper_bounds(beta: FloatArray, values: Values, spread: float, classes: float
 
 
 def _by_bend(slope: FloatArray, bend: FloatArray, limit: FloatArray, way: FloatArray) -> FloatArray:
-    """Return what the score can gain, or infinity where the maximum may be further than `way`."""
+    """Return the score's largest gain, or infinity if the maximum may be further than `way`."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         x = limit * np.abs(slope) / bend
         rest = np.where(x < 1, 1 - x, 1.0)

@@ -1,8 +1,9 @@
 """Search among many classes: a compact form proposes, the full predictions decide.
 
-Of each image the compact form keeps the label's class and the likeliest ones by the pool's mean,
-and a candidate's mass on all others, which is taken to be spread alike by all candidates. The full
-predictions stay where they are (a memory map, say) and are read once, and then only for proposals.
+For each image the compact form keeps the label's class, the likeliest classes by the pool's mean,
+and a candidate's mass on all others, assumed to be spread alike by all candidates. The full
+predictions stay where they are (in a memory map, say): they are read once, and then only for
+proposals.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from relook.selection.predictions import SUSPECT, RowReader, check_rows, normali
 
 _PROPOSALS = 6  # candidates scored on the full predictions at each step
 _LIKELY = 64  # candidates whose β is fitted on the compact form
-_FIRST_SLACK = 1e-4  # more than float32 may be off by
+_FIRST_SLACK = 1e-4  # more than the error of float32
 _BLOCKS = 4
 _PART = 16 * LANES  # images read at once
 _SAMPLED = 24  # candidates whose mean decides which classes are kept
@@ -38,7 +39,7 @@ _WAITING = 2  # threads for each core while predictions are read: some wait for 
 
 
 class CompactScorer(ExactScorer):
-    """Finds a candidate whose score is the best, or falls short of it by very little.
+    """Finds a candidate whose score is the best or very nearly so.
 
     The first step is exact, and so is every score that is returned.
     """
@@ -60,7 +61,7 @@ class CompactScorer(ExactScorer):
         )
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
-        """Return the best of the candidates proposed; of equals, the first."""
+        """Return the best of the proposed candidates; in a tie, the first."""
         which, betas = (
             self._possible_first(mean)
             if step == 1
@@ -69,7 +70,7 @@ class CompactScorer(ExactScorer):
         return self.only(self._best_of(which, betas, mean, step), mean, step, temperature)
 
     def _possible_first(self, mean: FloatArray) -> tuple[Indices, FloatArray]:
-        """Return all candidates that may be the best alone, rising, and their β."""
+        """Return all candidates that may be the best alone, ascending, and their β."""
         guesses, values = self._compact.betas, self._compact.alone
         betas, estimates = newton(guesses, values)
         likely = int(np.argmax(estimates))
@@ -79,9 +80,9 @@ class CompactScorer(ExactScorer):
         return which, betas[which]
 
     def _proposals(self, mean: FloatArray, step: int, beta: float) -> tuple[Indices, FloatArray]:
-        """Return the candidates that the compact form likes best, rising, and their β.
+        """Return the candidates that are best in the compact form, ascending, and their β.
 
-        What earlier steps found is not used: a resumed search must propose the same.
+        Results of earlier steps are not used: a resumed search must propose the same.
         """
         every = np.arange(len(self._compact.pool))
         guess = np.full(len(every), np.clip(beta, LOWEST_BETA, HIGHEST_BETA))
@@ -139,7 +140,7 @@ class CompactScorer(ExactScorer):
 
 
 def newton(betas: FloatArray, values: Values) -> tuple[FloatArray, FloatArray]:
-    """Return the β that one step of Newton leads to, and the score to expect there."""
+    """Return β after one Newton step, and the score to expect there."""
     with np.errstate(divide="ignore", invalid="ignore"):
         move = np.nan_to_num(values.slope / values.bend)
     move = np.clip(move, -0.2 * betas, 0.2 * betas)
@@ -149,11 +150,12 @@ def newton(betas: FloatArray, values: Values) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True)
 class Compact:
-    """Kept classes of all predictions, and what was learnt on the way.
+    """The kept classes of all predictions, and values found while reading them.
 
-    `pool` `[candidate, block, kept + 1, lane]` holds probabilities × 2^24, the last the mass of
-    all classes that are not kept; `order` `[n, kept]` says which are; `pool_mean` `[n, c]` is the
-    average of some candidates. `alone` `[k]` are the candidates' own values at `betas` `[k]`.
+    `pool` `[candidate, block, kept + 1, lane]` holds probabilities × 2^24, the last being the mass
+    of all classes that are not kept; `order` `[n, kept]` lists the kept classes; `pool_mean`
+    `[n, c]` is the average of some candidates. `alone` `[k]` are the candidates' own values at
+    `betas` `[k]`.
     """
 
     pool: NDArray[np.float32]
@@ -164,7 +166,7 @@ class Compact:
     alone: Values
 
     def images(self, block: int) -> slice:
-        """Return which images stand in a block."""
+        """Return the images of a block."""
         return slice(block * LANES, min((block + 1) * LANES, len(self.order)))
 
 
@@ -176,7 +178,7 @@ def read_predictions(
     kept: int,
     cores: int,
 ) -> Compact:
-    """Go over all predictions once: fill the compact form, evaluate each candidate alone."""
+    """Read all predictions once: fill the compact form, and evaluate each candidate alone."""
     candidates, images, _ = log_probs.shape
     blocks = -(-images // LANES)
     pool = np.empty((candidates, blocks, kept + 1, LANES), np.float32)
@@ -243,7 +245,7 @@ def _likeliest(
 
 
 def _guess(values: NDArray[Any], labels: Labels) -> float:
-    """Return about the best β of a candidate, from its first images."""
+    """Estimate a candidate's best β from its first images."""
     weights = np.full(len(labels), 1 / len(labels))
     highest = min(HIGHEST_BETA, _STEEPEST / math.log2(values.shape[1]))
     beta = 1.0

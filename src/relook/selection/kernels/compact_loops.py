@@ -1,4 +1,4 @@
-"""Compiled work on rows of predictions `[image, class]` as they are stored; float16 as its bits.
+"""Compiled loops over rows of predictions `[image, class]` as they are stored, float16 as its bits.
 
 A row's values are summed side by side in lanes, so that the order is fixed and vectorises.
 """
@@ -59,8 +59,8 @@ def add_probabilities(values: Any, out: Any) -> None:
 def values_alone(values: Any, labels: Any, weights: Any, beta: np.float32, out: Any) -> None:
     """Add up a candidate's score at β, its slope and minus its second derivative: `out` `[3]`.
 
-    Sums of Σ w·(β·log p_y − log Σ p^β) and so on, in nats. β × log₂(classes) must be at most
-    60: then an image's largest term is so large that no floor of `exp2` counts next to it.
+    The score is Σ w·(β·log p_y − log Σ p^β), in nats. β × log₂(classes) must be at most 60: then
+    an image's largest term is so large that the floor of `exp2` is negligible.
     """
     wide_vectors()
     images, classes = values.shape
@@ -91,9 +91,9 @@ def values_alone(values: Any, labels: Any, weights: Any, beta: np.float32, out: 
 def keep_first(values: Any, order: Any, tolerance: np.float32, first: int, pool: Any) -> float:
     """Write a candidate's kept classes into `pool` `[block, kept + 1, lane]`.
 
-    `order` `[n, kept]` says which classes of each image; the last is the mass of all others.
+    `order` `[n, kept]` lists the classes of each image; the last entry is the mass of all others.
     `first`, the number of the first row's image, begins a block. Returns how many rows and values
-    may not be those of normalised log-probabilities (within `tolerance`).
+    may not belong to normalised log-probabilities (within `tolerance`).
     """
     wide_vectors()
     images, classes = values.shape
@@ -134,13 +134,13 @@ def describe_rest(
     rest: Any,
     tails: Any,
 ) -> None:
-    """Lay out a block's average, and describe how mass on classes not kept is spread.
+    """Lay out a block's average, and describe how the mass on classes not kept is spread.
 
     `mean` and `pool_mean` `[n, c]` are the policy's average and the pool's, `order` `[n, kept]`
-    the classes kept. Written are factor·mean of those, × 2^24, as `base` `[kept, lane]`, the mass
-    of the others as `rest` `[lane]`, and, of factor·mean + share·pool_mean over the others, with
-    σ their shares: Σ σ^β, and mean and variance of log₂ σ under σ^β, as `tails` `[β, 3, lane]`.
-    Mass R spread like this adds R^β·Σ σ^β to the sum of q^β.
+    the classes kept. Writes factor·mean of those, × 2^24, to `base` `[kept, lane]`, and the mass of
+    the others to `rest` `[lane]`. `tails` `[β, 3, lane]` describe factor·mean + share·pool_mean
+    over the others, with shares σ: Σ σ^β, and mean and variance of log₂ σ under σ^β. Mass R spread
+    like this adds R^β·Σ σ^β to the sum of q^β.
     """
     wide_vectors()
     images, classes = mean.shape
@@ -163,7 +163,7 @@ def describe_rest(
 
 @compiled
 def _describe(expected: Any, betas: Any, sums: Any, tails: Any) -> None:
-    """Describe the shares of one image's classes; one with 0 adds next to nothing."""
+    """Describe the shares of one image's classes; a share of 0 adds next to nothing."""
     wide_vectors()
     log_total = log2(larger(_f(_sum_of(expected, sums[0])), _f(1e-30)))
     for c in range(len(expected)):

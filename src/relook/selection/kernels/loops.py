@@ -1,13 +1,13 @@
 """The compiled loops over a pool: exact values of candidates, and bounds from likely classes.
 
-Images stand side by side in lanes, so that ten classes fill the vector unit as well as a
-thousand. A pool is `[candidate, block, class, lane]`, the classes of each image in an order of
-its own with the label's first; every sum has one fixed order, whatever the number of threads.
+Images lie side by side in lanes, so that ten classes fill the vector unit as well as a thousand
+do. A pool is `[candidate, block, class, lane]`, with each image's classes in an order of its own,
+the label's first; every sum has one fixed order, whatever the number of threads.
 
-Bounds come from a form that takes half the memory or less: of each image the label's probability
-in float32, and its likeliest other classes rounded down to 8 bits. Rounding down, and leaving
-classes out, makes the sum under the logarithm smaller and the score larger, which an upper bound
-may be.
+Bounds come from a form that takes half the memory or less: for each image the label's probability
+in float32, and its likeliest other classes rounded down to 8 bits. Rounding down and leaving
+classes out makes the sum under the logarithm smaller and so the score larger, as an upper bound
+allows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from relook.selection.kernels.arithmetic import (
 
 _f = np.float32
 _HIGHEST = _f(60)
-_FOLDED = 16  # parts in which sums over lanes are kept
+_FOLDED = 16  # partial sums over lanes
 _LEAST = np.exp(-80.0)
 _LOG2E = 1 / LN2
 _SIDE_BY_SIDE = 16  # classes that float64 sums at once: they vectorise, in a fixed order
@@ -72,13 +72,12 @@ def evaluate(
 ) -> None:
     """Add up score, slope and bend over blocks of images: `out` `[k, 3]`, float64.
 
-    `pool` `[candidate, block, class, lane]` are probabilities p × 2^24, of which the blocks from
-    `begin` on are meant; `base` `[block, class, lane]` is (t − 1)π/t × 2^24, so that
-    q = base + share·p; `weights` `[block, lane]`.
-    Candidate `which[j]` is evaluated at β = `betas[j]`: Σ w·(β·log q_y − log Σ q^β), its
-    derivative, and minus its second derivative, in nats. The sum goes over the first `classes`
-    classes; `tails[tail_of[j]]` `[3, block, lane]` stands for the others:
-    their q^β, q^β·log₂ q and q^β·(log₂ q)². If `rest` `[block, lane]` is not empty, the pool's
+    `pool` `[candidate, block, class, lane]` are probabilities p × 2^24, used from block `begin` on;
+    `base` `[block, class, lane]` is (t − 1)π/t × 2^24, so that q = base + share·p; `weights` are
+    `[block, lane]`. Candidate `which[j]` is evaluated at β = `betas[j]`: Σ w·(β·log q_y −
+    log Σ q^β), its derivative, and minus its second derivative, in nats. The sum goes over the
+    first `classes` classes; `tails[tail_of[j]]` `[3, block, lane]` stands for the others: their
+    q^β, q^β·log₂ q and q^β·(log₂ q)². If `rest` `[block, lane]` is not empty, the pool's
     class number `classes` is the candidate's mass R on all others, `rest` is theirs in `base`,
     and the tail describes how mass is spread over them; see `describe_rest`.
     """
@@ -104,7 +103,7 @@ def evaluate(
                     top[lane] = larger(gaps[c, lane], top[lane])
             for lane in range(LANES):
                 high = top[lane]
-                # Bounded, lest the floor of exp2 in the tail should count; less tail is safe.
+                # Bounded, so that the floor of exp2 does not show in the tail; less tail is safe.
                 scale = exp2(-larger(beta * high, -_HIGHEST))
                 none, one, two = tail[0, block, lane], tail[1, block, lane], tail[2, block, lane]
                 if has_rest:
@@ -185,7 +184,7 @@ def keep_likeliest(
     """Write a candidate's probabilities × 2^24: the label's to `own`, the likeliest to `others`.
 
     `values` `[n, c]` are log-probabilities; for the rest see `bound`. Returns how many rows and
-    values may not be those of normalised log-probabilities (within `tolerance`; NaN).
+    values may not belong to normalised log-probabilities (within `tolerance`; NaN never does).
     """
     wide_vectors()
     count, classes = values.shape
@@ -265,13 +264,13 @@ def bound(
     beta_of: Any,
     out: Any,
 ) -> None:
-    """Add up what no score exceeds over blocks from `begin` on: `out` `[k, 3]`, in units of log₂.
+    """Add up bounds of the scores over blocks from `begin` on: `out` `[k, 3]`, in units of log₂.
 
     `own` `[block, candidate, lane]` are the labels' probabilities × 2^24; a block of `others`,
     from `starts[block]` on, is `[candidate, row, lane]`: the likeliest other classes. `base`
     `[block, class, lane]` is (t − 1)π/t × 2^24, and q = base + share·p; a class that is not held
     counts with its base alone. Candidate `which[j]` is evaluated at β = `betas[beta_of[j]]`.
-    `depth`, log₂(classes), is added to all logarithms, so that those of even predictions are
+    `depth`, log₂(classes), is added to all logarithms, so that those of uniform predictions are
     about 0.
     """
     wide_vectors()
@@ -287,8 +286,8 @@ def bound(
         for j in range(len(which)):
             candidate, b = which[j], beta_of[j]
             beta = betas[b]
-            # Logarithms and powers have loops of their own: the constants of both are more than
-            # AVX2 has registers for.
+            # Separate loops for logarithms and powers: AVX2 has too few registers for the
+            # constants of both.
             for lane in range(LANES):
                 q = base[block, 0, lane] + share * own[begin + block, candidate, lane]
                 label[lane] = scaled_log2(larger(q, LOWEST)) + depth
@@ -332,7 +331,7 @@ def bound(
 
 @compiled
 def _extent(values: Any, high: Any, low: Any) -> Any:
-    """Return the largest value and minus the smallest; there are as many as whole lanes take."""
+    """Return the largest value and minus the smallest; their number is a multiple of the lanes."""
     for lane in range(_SIDE_BY_SIDE):
         high[lane], low[lane] = values[lane], -values[lane]
     for begin in range(_SIDE_BY_SIDE, len(values), _SIDE_BY_SIDE):
@@ -346,11 +345,11 @@ def _extent(values: Any, high: Any, low: Any) -> Any:
 def exact_values(
     log_probs: Any, mean: Any, step: int, labels: Any, weights: Any, beta: float, out: Any
 ) -> None:
-    """Write score, slope, minus the second derivative, and the lowest gap of all: `out` `[4]`.
+    """Write score, slope, minus the second derivative, and the lowest gap: `out` `[4]`.
 
-    They are one candidate's, at β. `log_probs` `[n, c]` are the candidate's, `mean` `[n, c]` is
-    the policy's average before entry number `step`; `weights` `[n]` sum to 1 over all images.
-    A gap is a log-probability minus the image's largest.
+    All are of one candidate, at β, with predictions `log_probs` `[n, c]`. `mean` `[n, c]` is the
+    policy's average before entry number `step`; `weights` `[n]` sum to 1 over all images. A gap is
+    a log-probability minus the image's largest.
     """
     wide_vectors()
     images, classes = log_probs.shape

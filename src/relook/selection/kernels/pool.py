@@ -1,4 +1,4 @@
-"""A pool's predictions as the kernels want them: in which order, in which form, and where.
+"""A pool's predictions in the order and form that the kernels take.
 
 `Layout` is the order of images and classes, `LikelyClasses` holds the likeliest classes of all
 candidates for bounds, and `PackedPool` adds whole candidates and the policy's average.
@@ -22,7 +22,7 @@ from relook.selection.plan import slots
 from relook.selection.predictions import readable
 
 _SAMPLED = 48  # candidates whose mean decides the order
-_LEFT_OUT = 0.012  # the share of the mass on classes that are not held one by one
+_LEFT_OUT = 0.012  # the share of the mass on classes that are not held individually
 _BLOCKS = 4  # blocks of images summed at once: a sum's order must not depend on the threads
 _STEEPEST = 30.0  # ÷ log₂(classes): at a larger β float32 is not precise enough for bounds
 _NO_REST = np.zeros((0, LANES), np.float32)
@@ -30,12 +30,12 @@ _NO_REST = np.zeros((0, LANES), np.float32)
 
 @dataclass(frozen=True)
 class Layout:
-    """Images stand in blocks of similar ones, classes from the likeliest to the least likely.
+    """The order of images, in blocks of similar ones, and of classes, the likeliest first.
 
-    `images` `[n]` is the order of the images: those that count, the least certain first.
-    `places` `[block, class, lane]` says where in its block's rows `[lane, class]` a value stands:
-    the label's class, then the others by a sample's mean, falling. `held` `[block]` is how
-    many of these others are held for bounds; `used` how many blocks have any weight.
+    `images` `[n]` is the order of the images: those with weight first, the least certain first.
+    `places` `[block, class, lane]` is a value's place in its block's rows `[lane, class]`: the
+    label's class, then the others, descending by a sample's mean. `held` `[block]` is the number
+    of these others that are held for bounds; `used` the number of blocks with any weight.
     """
 
     images: NDArray[np.int64]
@@ -91,7 +91,7 @@ def _class_order(
 
 
 def _held(shares: NDArray[np.float32], blocks: int) -> NDArray[np.int64]:
-    """Return how many classes other than the label's each block holds: those with most mass."""
+    """Return the number of classes besides the label's that each block holds: the likeliest."""
     starts = np.arange(blocks) * LANES
     sums = np.add.reduceat(shares[:, 1:], starts, axis=0, dtype=np.float64)
     rising = np.sort(sums, axis=None)
@@ -110,7 +110,7 @@ def _places(order: NDArray[np.int32], blocks: int) -> NDArray[np.int32]:
 
 
 class LikelyClasses:
-    """The likeliest classes of all candidates; `wrong` names those that have suspect rows."""
+    """The likeliest classes of all candidates; `wrong` marks candidates with suspect rows."""
 
     def __init__(
         self, log_probs: LogProbs, layout: Layout, tolerance: float, threads: Executor
@@ -138,13 +138,13 @@ class LikelyClasses:
 
     @property
     def steepest(self) -> float:
-        """The largest β that bounds may be asked for."""
+        """The largest β at which bounds are valid."""
         return _STEEPEST / float(np.log2(self._classes))
 
     def bound(
         self, base: NDArray[np.float32], share: float, which: Indices, betas: FloatArray
     ) -> Values:
-        """Evaluate a function of β that no score exceeds; equal β cost less."""
+        """Evaluate a function of β that no score exceeds; equal β save time."""
         different, beta_of = np.unique(betas, return_inverse=True)
 
         def sums_of(part: slice, sums: FloatArray) -> None:
@@ -170,8 +170,8 @@ class LikelyClasses:
 class PackedPool:
     """Probabilities `[slot, block, class, lane]`, float32, and the policy's average.
 
-    The candidates evaluated last have slots; of all, the likeliest classes are held. `wrong`
-    names those whose rows may not be normalised log-probabilities.
+    The candidates evaluated last have slots; of all candidates the likeliest classes are held.
+    `wrong` marks those whose rows may not be normalised log-probabilities.
     """
 
     def __init__(
@@ -192,13 +192,13 @@ class PackedPool:
         self._whole = np.empty((count, *places.shape), np.float32)
         self._slot = np.full(self.candidates, -1)
         self._holder = np.full(count, -1)
-        self._used = np.zeros(count, np.int64)  # when, counted in evaluations
+        self._used = np.zeros(count, np.int64)  # the time of last use, counted in evaluations
         self._base = np.zeros(places.shape, np.float32)
         self._no_tail = np.zeros((1, 3, len(places), LANES), np.float32)
         self._share = 1.0
 
     def start_step(self, mean: FloatArray, step: int) -> None:
-        """Take the policy's average `[n, c]` before entry number `step`."""
+        """Set the policy's average `[n, c]` before entry number `step`."""
         layout = self._layout
         loops.lay_out_mean(mean, layout.images, layout.places, (step - 1) / step, self._base)
         self._share = 1 / step
@@ -231,7 +231,7 @@ class PackedPool:
         return self._layout.summed(sums_of, len(which), self._threads)
 
     def _slots(self, which: Indices) -> Indices:
-        """Return the candidates' slots; who has none gets that of another not used for long."""
+        """Return the candidates' slots; a new one takes the least recently used slot."""
         now = self._used.max() + 1
         found = self._slot[which]
         self._used[found[found >= 0]] = now
@@ -250,10 +250,10 @@ class PackedPool:
         return self._slot[which]
 
     def bound(self, which: Indices, betas: FloatArray) -> Values:
-        """Evaluate what no score exceeds; no β may be larger than `steepest`."""
+        """Evaluate an upper bound of the scores; no β may be larger than `steepest`."""
         return self._likely.bound(self._base, self._share, which, betas)
 
     @property
     def steepest(self) -> float:
-        """The largest β that bounds may be asked for."""
+        """The largest β at which bounds are valid."""
         return self._likely.steepest

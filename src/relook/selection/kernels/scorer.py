@@ -19,8 +19,8 @@ from relook.selection.kernels.screening import Screen
 from relook.selection.predictions import SUSPECT, RowReader, check_rows, normalised_within
 
 _PART = 1024  # images summed at once: a sum's order must not depend on the threads
-_ROUNDS = 200  # a guard only
-_KNOWN = 1e-11  # a score whose upper bound is this near is known well enough to compare
+_MAX_ROUNDS = 200  # a guard only
+_KNOWN = 1e-11  # a score with its upper bound this near is precise enough to compare
 _FLAT = 5e-11  # log-probabilities that differ by less: the score does not depend on β
 _SPREAD = 80.01  # two log-probabilities of one image differ by at most this
 
@@ -28,8 +28,8 @@ _SPREAD = 80.01  # two log-probabilities of one image differ by at most this
 class ExactScorer:
     """Scores candidates in float64, from the predictions `[candidate, image, class]` themselves.
 
-    Which candidates are worth it, its subclasses find out: `_prepare` goes over all predictions.
-    Holds threads while it is open.
+    Subclasses decide which candidates to score; their `_prepare` reads all predictions once. Holds
+    threads while it is open.
     """
 
     def __init__(
@@ -72,21 +72,21 @@ class ExactScorer:
         return Pick(candidate, float(scores[0]), 1 / float(betas[0]))
 
     def _best_of(self, which: Indices, betas: FloatArray, mean: FloatArray, step: int) -> int:
-        """Return the best of the candidates; `which` rises, and a tie goes to the lowest.
+        """Return the best of the ascending candidates `which`; in a tie, the lowest.
 
-        `betas` are first guesses. A candidate is scored to the end only if no bound rules it out.
+        `betas` are first guesses. Candidates that a bound rules out are not scored to the end.
         """
         return int(which[first_best(self._fit(which, betas, mean, step, _KNOWN)[0])])
 
     def _fit(
         self, which: Indices, betas: FloatArray, mean: FloatArray, step: int, known: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Return scores and β; a score whose bound is nearer than `known` is left as it is."""
+        """Return scores and β; a score is final when its bound is nearer than `known`."""
         count = len(which)
         betas = np.clip(betas, LOWEST_BETA, HIGHEST_BETA)
         scores, upper = np.full(count, -np.inf), np.full(count, np.inf)
         bracket, left = Bracket(count), np.arange(count)
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             values, flat = self._evaluate(which[left], betas[left], mean, step)
             scores[left] = np.maximum(scores[left], values.score)
             bounds = upper_bounds(betas[left], values, _SPREAD, mean.shape[1])
@@ -123,7 +123,7 @@ class ExactScorer:
 
 
 class CompiledScorer(ExactScorer):
-    """Finds the same best candidate as scoring them all would."""
+    """Finds the same best candidate as scoring all of them."""
 
     def _prepare(self, log_probs: LogProbs, weights: FloatArray | None) -> None:
         suspect = SUSPECT * normalised_within(log_probs)
@@ -132,7 +132,7 @@ class CompiledScorer(ExactScorer):
         self._screen = Screen(pool)
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
-        """Return the best candidate; of equals, the first."""
+        """Return the best candidate; in a tie, the first."""
         which, betas = self._screen.contenders(mean, step, 1 / temperature)
         best = int(which[0]) if len(which) == 1 else self._best_of(which, betas, mean, step)
         return self.only(best, mean, step, temperature)

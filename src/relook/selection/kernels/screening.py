@@ -12,10 +12,10 @@ from relook.numerics.calibration import Bracket
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, upper_bounds
 from relook.selection.kernels.pool import PackedPool
 
-_FIRST = 4  # candidates evaluated in full before the line is drawn
+_FIRST = 4  # candidates evaluated in full at first, for a lower bound on the best score
 _TIMES = {1: 3, 2: 2, 3: 2}  # bounds at a step: the first guesses of β are far off
-_ROUNDS = 60  # a guard only
-_FAR = 0.3  # of β: how far one bound may move it
+_MAX_ROUNDS = 60  # a guard only
+_FAR = 0.3  # of β: the furthest that one bound may move it
 _COARSE_STEPS = 16  # after this many steps candidates differ by less, and the grid is finer
 _ABOVE = 0.1  # ÷ step: how much larger than expected the first β is
 _ABOVE_FEW = 0.05  # the same, after a bound
@@ -25,17 +25,17 @@ GRID = 0.01
 
 
 def slack(score: float, beta: float, classes: int) -> float:
-    """Return how far a float32 score may be from the true one; tested to be less.
+    """Return how far a float32 score may be from the exact one; tests find less.
 
-    The logarithms are off by parts of themselves, the sum over classes by a part for each class.
+    Logarithms have relative errors, and the sum over classes has one for each class.
     """
     return 2.5e-7 * (1 + abs(score) + beta + math.log(classes)) + 1.5e-8 * classes
 
 
 class Screen:
-    """A pool and what the last step taught about it: where each candidate's best β lies.
+    """Screens a pool, with each candidate's best β from the last step as first guess.
 
-    None of that changes what is found, only how soon.
+    The guesses change only the time, never the result.
     """
 
     def __init__(self, pool: PackedPool) -> None:
@@ -43,12 +43,12 @@ class Screen:
         self._offsets = np.zeros(pool.candidates)  # of the best β from the policy's, × step
 
     def contenders(self, mean: FloatArray, step: int, beta: float) -> tuple[Indices, FloatArray]:
-        """Return the candidates that float32 cannot separate from the best, rising, and their β.
+        """Return the candidates that float32 cannot separate from the best, ascending, and their β.
 
         `mean` `[n, c]` is the policy's average before entry number `step`, `beta` its best β.
         """
         self._pool.start_step(mean, step)
-        # A little too high: the bound is tighter downwards.
+        # A little too high on purpose: the bound is tighter downwards.
         betas = (1 + _ABOVE / step) * (beta + self._offsets / step)
         state = _Bounds(self._pool, betas, _spread(mean, step), step)
         for _ in range(_TIMES.get(step, 1)):
@@ -65,7 +65,7 @@ class Screen:
 
 
 class _Bounds:
-    """What is known of each candidate's best score at this step: not below, not above."""
+    """Bounds on each candidate's best score at this step."""
 
     def __init__(self, pool: PackedPool, betas: FloatArray, spread: float, step: int) -> None:
         self.pool, self.spread, self.step = pool, spread, step
@@ -106,7 +106,7 @@ class _Bounds:
         return slack(float(self.lower[best]), float(self.beta[best]), self.pool.classes)
 
     def alive(self) -> NDArray[np.bool_]:
-        """Which candidates may still be the best."""
+        """Mark the candidates that may still be the best, `[candidate]`."""
         best = self.lower.max()
         return np.asarray((self.upper >= best - self.margin()) | (self.lower == best))
 
@@ -115,7 +115,7 @@ class _Bounds:
         return np.flatnonzero(self.alive() & np.isinf(self.lower))
 
     def evaluate_best_first(self) -> None:
-        """Evaluate what may be the best: the most promising first, to drop the others unseen."""
+        """Evaluate candidates that may be the best, most promising first, to skip most others."""
         batch = 2 * _FIRST
         while len(unseen := self.unseen()):
             order = np.argsort(-self.upper[unseen], kind="stable")
@@ -123,8 +123,8 @@ class _Bounds:
             batch *= 2
 
     def close_in(self) -> None:
-        """Evaluate until each candidate is out, or known as well as float32 can know it."""
-        for _ in range(_ROUNDS):
+        """Evaluate until each candidate is out, or as precise as float32 allows."""
+        for _ in range(_MAX_ROUNDS):
             vague = self.upper - self.lower > 0.2 * self.margin()
             which = np.flatnonzero(self.alive() & vague & ~self.found)
             if not len(which):
@@ -133,6 +133,6 @@ class _Bounds:
 
 
 def _spread(mean: FloatArray, step: int) -> float:
-    """Return what two log-probabilities of one image, averaged with `mean`, differ by at most."""
+    """Return the largest difference of two log-probabilities of an image averaged with `mean`."""
     lowest = (step - 1) / step * float(mean.min())
     return 0.01 + (min(80.0, -math.log(lowest)) if lowest > 0 else 80.0)
