@@ -377,8 +377,8 @@ class FoundPolicy(PolicySearch):
     def _engine(self, asked: str) -> dict[str, Any]:
         if self.path is not None:
             return engine_of(load_run(self.path), asked, self.path)
-        searched = None if self.job is None else self.job.settings.accelerate
-        return {"mode": searched if asked == "auto" and searched else asked}
+        searched = self.comparison.settings["model"].get("engine", asked)
+        return {"mode": searched if asked == "auto" else asked}
 
     def _used(self) -> bytes:
         if self.job is not None:

@@ -228,7 +228,8 @@ def _searched(
     # The images of a cross-fit's proof are those of the pool.
     known = KnownViews(job.views, selected.log_probs) if job.settings.cross_fit else None
     mistake = next((str(one) for one in notes if isinstance(one, SetUpNote)), None)
-    about = {} if mistake is None else {"set_up": mistake}
+    about: dict[str, Any] = {"model": {"engine": model.engine}}
+    about |= {} if mistake is None else {"set_up": mistake}
     comparison = _proof(job, policy, known, progress, about)
     times.append(time.perf_counter())
     picks = tuple(int(predicted.candidates[pick]) for pick in selected.result.picks)
@@ -256,7 +257,7 @@ def _proof(
     policy: Policy,
     known: KnownViews | None,
     progress: StageProgress | None,
-    record: Mapping[str, str],
+    record: Mapping[str, Any],
 ) -> Comparison:
     """Compare the policy with the plain image and random crops on the held-out images."""
     return compare(

@@ -107,3 +107,12 @@ def test_a_calibrated_copy_follows_its_own_comparison(found: relook.FoundPolicy)
     fitted = found.calibrate(OTHERS, progress=False)
     assert follows(fitted, compared(fitted, **NARROW))
     assert found.comparison is first
+
+
+def test_a_comparison_runs_on_the_engine_of_the_search() -> None:
+    how: Any = {"accelerate": "channels-last", "progress": False, **QUICK}
+    found = relook.search(new_small(seed=1), DIGITS.plain, DIGITS.labels, **how)
+    assert found.job is not None
+    auto = replace(found.job, settings=replace(found.job.settings, accelerate="auto"))
+    again = compared(replace(found, job=auto), **NARROW)  # a search that chose it by itself
+    assert again.settings["model"] == found.comparison.settings["model"]
