@@ -37,6 +37,14 @@ class MissingExtraError(RelookError):
         )
 
 
+class RefusedKeywordError(RelookError):
+    """A model does not take the keywords in `names`."""
+
+    def __init__(self, text: str, *names: str) -> None:
+        super().__init__(text)
+        self.names = names
+
+
 class RelookWarning(UserWarning):
     """Something to know before trusting the results; issued by `warn`."""
 

@@ -19,7 +19,7 @@ from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.data.base import Dataset, names_of
 from relook.errors import RelookError, warn
 from relook.evaluation.baselines import check_methods
-from relook.evaluation.comparison import Comparison, place_for, save_comparison
+from relook.evaluation.comparison import Comparison, is_narrower, place_for, save_comparison
 from relook.evaluation.latency import LATENCY, Limit
 from relook.evaluation.setup import ComparisonKeywords
 from relook.evaluation.unseen import check_unused, part_not_in, unused_part
@@ -55,17 +55,21 @@ _HOW_TO_LEAVE = (
 class FoundPolicy(PolicySearch):
     """What `relook.search` found, with the model and the images that it was found on.
 
-    After `relook.load`, model and images are loaded when needed, and
+    `comparison` is the one that counts: `tta` and `export` deploy what its verdict recommends, and
+    `compare` replaces it. After `relook.load`, model and images are loaded when needed, and
     `search_indices` and `held_out_indices` are empty. `path` is the run's directory, if it has one.
     """
 
     recipe: Recipe | None = None
     shape: tuple[int, ...] = ()
     """Channels, height and width of the images."""
+    classes: tuple[str, ...] = ()
     origin: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
     model_of_run: Callable[[], Predictor] | None = None
     job_of_run: Callable[[Predictor], SearchJob] | None = None
+    compared_on: Dataset | None = None
+    """The images of the comparison, if they are not the search's."""
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -117,7 +121,7 @@ class FoundPolicy(PolicySearch):
         own: dict[str, Any] = {
             "size": tuple(size),
             "channels": channels,
-            "classes": self.comparison.classes,
+            "classes": self.classes,
         }
         images = None if self.job is None else self.job.dataset.images
         if isinstance(images, Tensor) and "resize_from" not in how:
@@ -152,8 +156,12 @@ class FoundPolicy(PolicySearch):
         Images and labels are as for `relook.search`, the keywords as for `relook.compare`. All
         baselines together can take more model passes than the search: `methods` selects some.
         `ood` are foreign images of the same size, to measure how well the model detects them.
-        "auto" means the search's engine. A run keeps the comparison, like `relook compare`: in
-        `narrower` if the existing one is fuller.
+        "auto" means the search's engine.
+
+        The result becomes `comparison`, on other images too, and a run keeps it, like `relook
+        compare`: from now on its verdict is the one that counts. A narrower one (fewer views of the
+        policy, or only part of the methods) replaces nothing, and goes to the run's `narrower`.
+        `relook.compare(model, images, labels, policy=found.policy)` never changes what counts.
         """
         check_methods(keywords.get("methods"))
         indices = None
@@ -177,10 +185,25 @@ class FoundPolicy(PolicySearch):
             keywords=keywords,
             engine=self._engine(accelerate),
         )
-        if self.path is not None:
-            with RunDirectory(self.path):
-                save_comparison(place_for(self.path, found), found, dataset, indices)
+        self._keep(found, dataset, indices, told=is_shown(progress))
         return found
+
+    def _keep(
+        self, found: Comparison, dataset: Dataset, indices: ArrayLike | None, *, told: bool
+    ) -> None:
+        """Let a comparison count from now on, here and in the run, unless a fuller one does."""
+        if self.path is None:
+            narrower = is_narrower(found, self.comparison)
+        else:
+            with RunDirectory(self.path):
+                place = place_for(self.path, found)
+                save_comparison(place, found, dataset, indices)
+            narrower = place != self.path
+        if not narrower:  # frozen for everyone else
+            object.__setattr__(self, "comparison", found)
+            object.__setattr__(self, "compared_on", dataset if indices is None else None)
+        elif told:
+            say("found.comparison has more views or methods and is kept: its verdict counts")
 
     def calibrate(
         self,
@@ -309,11 +332,11 @@ class FoundPolicy(PolicySearch):
         return Path(path)
 
     def plot(self, metric: str = "cll") -> Any:
-        """Return a matplotlib figure of the held-out comparison; see `Comparison.plot`."""
+        """Return a matplotlib figure of the comparison; see `Comparison.plot`."""
         return self.comparison.plot(metric)
 
     def to_pandas(self) -> Any:
-        """Return the held-out comparison as a pandas DataFrame, one row per method and budget."""
+        """Return the comparison as a pandas DataFrame, one row per method and budget."""
         return self.comparison.to_pandas()
 
     def save(self, directory: str | Path) -> None:
@@ -331,11 +354,11 @@ class FoundPolicy(PolicySearch):
         with RunDirectory(target) as place:
             record = job.record()
             place.check_settings(record)
-            record_search(place, self, job, record, self.origin)
+            record_search(place, self, job, record, self.origin, self.compared_on)
 
     @property
     def _names(self) -> tuple[str, ...] | None:
-        return names_of(self.comparison.classes, self.predictor.classes)
+        return names_of(self.classes, self.predictor.classes)
 
     @property
     def _compared(self) -> tuple[Policy, Comparison, Recipe]:
@@ -354,8 +377,8 @@ class FoundPolicy(PolicySearch):
     def _engine(self, asked: str) -> dict[str, Any]:
         if self.path is not None:
             return engine_of(load_run(self.path), asked, self.path)
-        searched = None if self.job is None else self.job.settings.accelerate
-        return {"mode": searched if asked == "auto" and searched else asked}
+        searched = self.comparison.settings["model"].get("engine", asked)
+        return {"mode": searched if asked == "auto" else asked}
 
     def _used(self) -> bytes:
         if self.job is not None:

@@ -7,50 +7,123 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from relook.data import Dataset, Preparation, as_dataset
+from relook.data.adapt import prepared_for
+from relook.data.base import are_numbers
 from relook.data.specs import DATA_SOURCES
-from relook.errors import RelookError, unknown_name
+from relook.errors import RefusedKeywordError, RelookError, RunError, unknown_name, warn
 from relook.models import Predictor, as_predictor
+from relook.models.describe import model_record
+from relook.policy_search.run_record import RunRecord
 
 FULL_SIZE = ("auto", "yes", "no")
 OF_IMAGES = ("size", "crop", "channels", "classes", "skip_bad", "full_size", "cache")
 """The recorded options for reading images."""
 
 OF_MODEL = ("mean", "std", "outputs", "size", "crop", "pretrained")
+OF_SESSION = ("layout", "output")
+"""The recorded keywords of an ONNX Runtime session, which a spec has in itself."""
+
+_INPUTS_AND_OUTPUTS = ("mean", "std", "outputs", *OF_SESSION)
 
 
-def recorded_model(origin: Mapping[str, Any], run: Path, more: Mapping[str, Any]) -> Predictor:
-    """Load the model that a run was searched with; `more` keywords override the recorded ones."""
-    if "model" not in origin:
-        raise RelookError(
-            f"{run} was searched with a model in memory: give it, as relook.load(run, model)"
-        )
-    given = {name: origin[name] for name in OF_MODEL if name in origin}
+def recorded_model(
+    origin: Mapping[str, Any], run: Path, given: Mapping[str, Any], model: object = None
+) -> Predictor:
+    """Return the model that a run was searched with: as recorded, or as given in memory.
+
+    The recorded keywords hold for both, as far as the model takes them; `given` ones override them.
+    """
+    if model is None:
+        if "model" not in origin:
+            raise RelookError(
+                f"{run} was searched with a model in memory: give it, as relook.load(run, model)"
+            )
+        model = origin["model"]
+    known = {name: origin[name] for name in (*OF_MODEL, *OF_SESSION) if name in origin}
     for name in ("mean", "std"):
-        if name in given:
-            given[name] = numbers(given[name], name)
-    if "size" in given:
-        given["size"] = pixels(given["size"])
-    return as_predictor(origin["model"], **{**given, **more})
+        if name in known:
+            known[name] = numbers(known[name], name)
+    if "size" in known:
+        known["size"] = pixels(known["size"])
+    predictor = _with_known(model, known, given)
+    _compare_inputs(origin, run, given, predictor)
+    return predictor
+
+
+def _with_known(model: object, known: Mapping[str, Any], given: Mapping[str, Any]) -> Predictor:
+    """Return a model as a predictor with the given keywords, and the known ones that it takes."""
+    if isinstance(model, list | tuple):
+        return as_predictor([_with_known(member, known, given) for member in model])
+    try:
+        return as_predictor(model, **{**known, **given})
+    except RefusedKeywordError as error:
+        taken = {name: value for name, value in known.items() if name not in error.names}
+        if len(taken) == len(known):
+            raise
+        return _with_known(model, taken, given)
+
+
+def _compare_inputs(
+    origin: Mapping[str, Any], run: Path, given: Mapping[str, Any], predictor: Predictor
+) -> None:
+    """Warn if the model's inputs or outputs are not those that the run was searched with."""
+    then = _as_texts({**origin, **origin.get("model_inputs", {})})
+    now = _as_texts({**given, **model_record(predictor)})
+    changed = [name for name in then if now.get(name, then[name]) != then[name]]
+    if changed:
+        before, after = (
+            ", ".join(f"{name} {one[name]}" for name in changed) for one in (then, now)
+        )
+        warn(f"{run} was searched with {before}, not {after}: its figures do not hold for that")
+
+
+def _as_texts(known: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is known of a model's inputs and outputs, as texts."""
+    found = as_recorded(**{name: known[name] for name in _INPUTS_AND_OUTPUTS if name in known})
+    return {name: str(text).rstrip(",") for name, text in found.items()}
 
 
 def recorded_images(
-    origin: Mapping[str, Any], run: Path, predictor: Predictor
+    record: RunRecord,
+    predictor: Predictor,
+    images: Any = None,
+    labels: ArrayLike | None = None,
+    **given: Any,
 ) -> tuple[Dataset, Dataset | None]:
-    """Read the images that a run was searched on, and those of its separate test."""
-    if "data" not in origin:
-        raise RelookError(
-            f"{run} was searched on images in memory: give them, as relook.load(run, model, "
-            "images, labels)"
-        )
+    """Read the images that a run was searched on, and those of its separate test.
+
+    They are read as recorded, also if `images` are given in memory; `given` are their classes and
+    groups, if not the recorded ones.
+    """
+    origin, test = record.origin, None
+    names = tuple(map(str, record.data.get("classes") or ()))
+    known: dict[str, Any] = {"classes": None if are_numbers(names) else names}
+    if images is None:
+        if "data" not in origin:
+            raise RelookError(
+                f"{record.path} was searched on images in memory: give them, as relook.load(run, "
+                "model, images, labels)"
+            )
+        images, test = origin["data"], origin.get("test")
+        known = {"classes": origin.get("classes"), "groups": origin.get("group")}
+    known |= given
+    wanted = preparation(origin, overflow=next_to(record.path))
     how: dict[str, Any] = {
-        "preparation": preparation(origin, overflow=next_to(run)).for_model(predictor),
-        "classes": origin.get("classes"),
+        "preparation": prepared_for(images, wanted, predictor),
         "outputs": predictor.classes,
     }
-    dataset = as_dataset(origin["data"], groups=origin.get("group"), **how)
-    test = origin.get("test")
-    return dataset, None if test is None else as_dataset(test, like=dataset, **how)
+    dataset = as_dataset(images, labels, **known, **how)
+    if record.data.get("grouped") and dataset.groups is None:
+        raise RunError(
+            f"{record.path} was searched with groups: give them too, as relook.load(run, model, "
+            "images, labels, groups=…)"
+        )
+    if test is None:
+        return dataset, None
+    return dataset, as_dataset(test, like=dataset, classes=known["classes"], **how)
 
 
 def preparation(given: Mapping[str, Any], **more: Any) -> Preparation:
@@ -78,7 +151,8 @@ def as_recorded(**given: Any) -> dict[str, Any]:
         values = given.get(name)
         if values is not None and not isinstance(values, str):
             listed = values if isinstance(values, Sequence) else [values]
-            given[name] = ",".join(repr(float(value)) for value in listed)
+            end = "," if isinstance(values, Sequence) and len(values) == 1 else ""
+            given[name] = ",".join(repr(float(value)) for value in listed) + end
     return {
         name: str(value) if isinstance(value, Path) else value
         for name, value in given.items()
@@ -121,13 +195,14 @@ def pixels(text: str | None) -> tuple[int, int] | None:
 
 
 def numbers(text: str | None, option: str) -> float | tuple[float, ...] | None:
-    """Read `0.5` or `0.49,0.48,0.45`."""
+    """Read `0.5`, or one number per channel: `0.49,0.48,0.45`, or `0.5,` for a single one."""
     if text is None:
         return None
     try:
-        values = tuple(float(part) for part in text.split(","))
+        first, *more = text.split(",")
+        values = tuple(float(part) for part in (first, *([] if more == [""] else more)))
     except ValueError:
         raise RelookError(
             f"{option}: expected a number, or one per channel like 0.49,0.48,0.45; got {text!r}"
         ) from None
-    return values[0] if len(values) == 1 else values
+    return values if more else values[0]

@@ -15,6 +15,7 @@ from relook.api.found import FoundPolicy
 from relook.api.judging import calibrated, compared, pair_of, policies_of
 from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.api.recorded import (
+    OF_SESSION,
     as_recorded,
     keeps_full_size,
     next_to,
@@ -45,7 +46,7 @@ from relook.policy_search.settings import (
 from relook.policy_search.time_plan import TimeRequest
 from relook.report.run_files import read_run
 
-_SPEC_KEYWORDS = ("mean", "std", "outputs", "pretrained")
+_KEPT_KEYWORDS = ("mean", "std", "outputs", "pretrained", *OF_SESSION)
 
 
 def search(
@@ -133,7 +134,7 @@ def search(
     dataset, test_set = read(images, labels, groups=groups), None
     if test is not None:
         test_set = read(*pair_of(test), like=dataset, name="test images")
-    given_as = {name: model_options.get(name) for name in _SPEC_KEYWORDS}
+    given_as = {name: model_options.get(name) for name in _KEPT_KEYWORDS}
     given_as |= {"size": size, "crop": crop, "channels": channels, "full_size": wanted.full_size}
     origin = _origin(model, images, test, predictor, groups, classes, given_as)
     shape = tuple(dataset.images.shape[1:])
@@ -153,7 +154,12 @@ def search(
             reuse=reuse,
         )
     return FoundPolicy(
-        **vars(found), recipe=settings.recipe, shape=shape, origin=origin, path=place
+        **vars(found),
+        recipe=settings.recipe,
+        shape=shape,
+        classes=found.comparison.classes,
+        origin=origin,
+        path=place,
     )
 
 
@@ -254,30 +260,28 @@ def load(
 ) -> FoundPolicy:
     """Return the result of a search from its directory, made here or by `relook search`.
 
-    Model and images are loaded when needed. If the search got them in memory, give them
-    here, with the keywords that the search had (`mean`, `std`, `outputs`, `classes`, `groups`).
-    `device` can always be given.
+    Model and images are loaded when needed. If the search got them in memory, give them here. The
+    search's keywords are recorded and hold for them too, as far as the model takes them (`mean`,
+    `std`, `outputs`, `size`, `classes` …); only `groups` must be given again. A keyword given here
+    overrides the recorded one, with a warning if the model's inputs or outputs differ from the
+    search's. `device` can always be given.
     """
+    check_names("keyword of relook.load", options, (*MODEL_KEYWORDS, "classes", "groups"))
     path = Path(run)
     record, files = load_run(path), read_run(path)
     if files.comparison is None:
         raise RunError(f"{path}: expected comparison.json in the run, got none: search again")
     pool, trace = load_trace(path)
     of_model = _pop(options, MODEL_KEYWORDS)
+    names = tuple(map(str, record.data.get("classes") or ()))
     none = np.empty(0, np.int64)
 
     def model_of_run() -> Predictor:
-        if model is None:
-            return recorded_model(record.origin, path, of_model)
-        return as_predictor(model, **of_model)
+        return recorded_model(record.origin, path, of_model, model)
 
     def job_of_run(predictor: Predictor) -> SearchJob:
-        if images is None:
-            dataset, test = recorded_images(record.origin, path, predictor)
-        else:
-            ready = prepared_for(images, Preparation(), predictor)
-            dataset, test = as_dataset(images, labels, preparation=ready, **options), None
-        return _recorded_job(record, predictor, dataset, test)
+        found = recorded_images(record, predictor, images, labels, **options)
+        return _recorded_job(record, predictor, *found)
 
     notes, seconds = files.record.get("notes"), files.record.get("seconds")
     return FoundPolicy(
@@ -293,6 +297,7 @@ def load(
         probe=record.probe,
         recipe=recorded_recipe(record),
         shape=tuple(record.data.get("shape") or ()),
+        classes=(*names, *files.comparison.classes[len(names) :]),
         origin=record.origin,
         path=path,
         model_of_run=model_of_run,

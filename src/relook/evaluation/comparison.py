@@ -295,15 +295,20 @@ def load_comparison(path: Path) -> Comparison:
 
 
 def place_for(directory: Path, comparison: Comparison) -> Path:
-    """Return where a comparison is saved: in `narrower` if the one in the directory is fuller.
-
-    A fuller one is of the same policy, model and images, and has all rows of this one and more, or
-    the policy with more views.
-    """
+    """Return where a comparison is saved: in `narrower` if the one in the directory is fuller."""
     try:
         kept = load_comparison(directory / "comparison.json")
     except RelookError:
         return directory
+    return directory / "narrower" if is_narrower(comparison, kept) else directory
+
+
+def is_narrower(comparison: Comparison, kept: Comparison) -> bool:
+    """Return whether the comparison that is kept is fuller, so that this one does not replace it.
+
+    A fuller one is of the same policy, model and images, and has all rows of this one and more, or
+    the policy with more views.
+    """
     new_rows, kept_rows = ({row.key for row in one.rows} for one in (comparison, kept))
     new_views, kept_views = (
         max((row.views for row in one.rows if row.method == POLICY_METHOD), default=0)
@@ -311,8 +316,7 @@ def place_for(directory: Path, comparison: Comparison) -> Path:
     )
     loses_no_ood = bool(kept.ood or not comparison.ood)
     fuller = new_views < kept_views or (new_rows < kept_rows and loses_no_ood)
-    same = _subject(kept) == _subject(comparison)
-    return directory / "narrower" if fuller and same else directory
+    return fuller and _subject(kept) == _subject(comparison)
 
 
 def _subject(comparison: Comparison) -> tuple[object, ...]:

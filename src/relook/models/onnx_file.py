@@ -15,7 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relook.errors import FileFormatError, MissingExtraError, RelookError, unknown_name
+from relook.errors import (
+    FileFormatError,
+    MissingExtraError,
+    RefusedKeywordError,
+    RelookError,
+    unknown_name,
+)
 from relook.foundation.registry import split_query
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
@@ -358,8 +364,9 @@ def _outputs(path: Path, seen: Outputs | None, said: Outputs | None) -> Outputs:
             "(--outputs): logits, probabilities or log_probs"
         )
     if seen is not None and said not in (None, seen):
-        raise RelookError(
+        raise RefusedKeywordError(
             f"{path}: expected outputs {seen}, as the graph ends in a softmax; got {said}: "
-            "leave outputs out"
+            "leave outputs out",
+            "outputs",
         )
     return said or seen or "logits"

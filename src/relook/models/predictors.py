@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relook.errors import RelookError
+from relook.errors import RefusedKeywordError, RelookError
 from relook.foundation.wording import count, first_line
 from relook.io.fingerprint import fingerprint as fingerprint_of
 from relook.models.base import (
@@ -223,9 +223,10 @@ class ModelOptions:
         """Raise if one of the named options is given, as the source brings its own."""
         given = [name for name in names if getattr(self, name) not in (None, False, "logits")]
         if given:
-            raise RelookError(
+            raise RefusedKeywordError(
                 f"expected no {' or '.join(given)} with {source}, which brings its own: "
-                "leave them out"
+                "leave them out",
+                *given,
             )
 
 

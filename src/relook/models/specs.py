@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from relook.errors import RelookError, unknown_name
+from relook.errors import RefusedKeywordError, RelookError, unknown_name
 from relook.foundation.registry import Table
 from relook.models import cifar_networks, hf_models, onnx_file, timm_models, torch_factory
 from relook.models.base import Outputs, Predictor
@@ -181,12 +181,14 @@ def _require_outputs(model: str, options: dict[str, Any]) -> None:
 def _build(
     make: Callable[..., Predictor], model: object, options: dict[str, Any], known: Sequence[str]
 ) -> Predictor:
-    for name in options:
-        if name not in known:
-            if name in _TORCH_OPTIONS:
-                raise RelookError(
-                    f"expected no {name} with a {type(model).__name__}, which brings its own, "
-                    f"got {options[name]!r}"
-                )
-            raise unknown_name("keyword", name, known)
+    refused = [name for name in options if name not in known]
+    if refused:
+        name = refused[0]
+        text = str(unknown_name("keyword", name, known))
+        if name in _TORCH_OPTIONS:
+            text = (
+                f"expected no {name} with a {type(model).__name__}, which brings its own, "
+                f"got {options[name]!r}"
+            )
+        raise RefusedKeywordError(text, *refused)
     return make(model, **options)

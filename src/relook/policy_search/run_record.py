@@ -52,15 +52,17 @@ def record_search(
     job: SearchJob,
     settings: Mapping[str, JSON],
     origin: Mapping[str, Any],
+    compared_on: Dataset | None = None,
 ) -> None:
     """Write policy.json, search.json, the held-out comparison and run.json, each atomically.
 
-    `settings` is the job's record.
+    `settings` are the job's record; `compared_on` are the comparison's images, if not the job's.
     """
     dataset, test = job.dataset, job.test
     found.policy.save(directory.policy)
     write_json_atomic(directory.search, _trace_json(found))
-    save_comparison(directory.path, found.comparison, dataset if test is None else test)
+    proof = dataset if test is None else test
+    save_comparison(directory.path, found.comparison, compared_on or proof)
     write_json_atomic(
         directory.run,
         {
@@ -193,8 +195,10 @@ def _trace_json(found: PolicySearch) -> dict[str, Any]:
 
 def _data_record(dataset: Dataset) -> dict[str, Any]:
     full_size = {"full_size": True} if isinstance(dataset.images, FullImages) else {}
+    grouped = {} if dataset.groups is None else {"grouped": True}
     return {
         **full_size,
+        **grouped,
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
         "source": dataset.source_fingerprint,

@@ -228,8 +228,9 @@ def _run_search(
     # A cross-fit compares on the images that the pool was predicted on.
     known = KnownViews(job.views, selected.log_probs) if job.settings.cross_fit else None
     mistake = next((str(note) for note in notes if isinstance(note, SetUpNote)), None)
-    record = {} if mistake is None else {"set_up": mistake}
-    comparison = _compare_on_held_out(job, policy, known, progress, record)
+    about: dict[str, Any] = {"model": {"engine": model.engine}}
+    about |= {} if mistake is None else {"set_up": mistake}
+    comparison = _compare_on_held_out(job, policy, known, progress, about)
     times.append(time.perf_counter())
     picks = tuple(int(predicted.candidates[pick]) for pick in selected.result.picks)
     trace = replace(selected.result, picks=picks, temperatures=policy.temperatures or ())
@@ -256,7 +257,7 @@ def _compare_on_held_out(
     policy: Policy,
     known: KnownViews | None,
     progress: StageProgress | None,
-    record: Mapping[str, str],
+    record: Mapping[str, Any],
 ) -> Comparison:
     """Compare the policy with the plain image and random crops on the held-out images."""
     return compare(
