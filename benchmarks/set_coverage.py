@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.quality import load_networks
 
+from relook.evaluation.comparison import HELPS, HURTS, outcome_of
 from relook.evaluation.cross_validation import cross_validated
-from relook.evaluation.outcomes import HELPS, HURTS, outcome_of
 from relook.models import as_predictor
 from relook.models.accelerate import accelerate
 from relook.numerics.arrays import FloatArray, Labels

@@ -191,7 +191,7 @@ def test_bad_input_is_found_before_the_first_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(greedy, "COMPILED_FROM", compiled_from)
-    monkeypatch.setattr(memory, "_LEAST", 1)
+    monkeypatch.setattr(memory, "_SMALLEST_LIMIT", 1)
     limit = 10**9
     if mapped and log_probs.ndim == 3 and log_probs.size:
         whole = plan_selection(log_probs.shape, log_probs.dtype, "cll", limit, on_disk=True)

@@ -30,12 +30,11 @@ from relook.deploy.latency import engine_for, fit_latency
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options, check_methods
 from relook.evaluation.compare import compare
-from relook.evaluation.comparison import Comparison, Row, place_for, save_comparison
+from relook.evaluation.comparison import MARGIN, Comparison, Row, place_for, save_comparison
 from relook.evaluation.comparison_plan import plan_comparison
 from relook.evaluation.cross_validation import check_protocol
 from relook.evaluation.frontier import pick
 from relook.evaluation.latency import LATENCY, Latency, Limit
-from relook.evaluation.outcomes import MARGIN
 from relook.evaluation.requirement import Checked, Requirement, check, read_requirement
 from relook.evaluation.setup import ComparisonKeywords
 from relook.foundation.wording import plain, views_text

@@ -295,7 +295,7 @@ def _of_predictions(
     shown = {**averages, **{f"{name}_calibrated": one for name, one in calibrated.items()}}
     gained, lost = changed_images(plain, policy, labels, setup.places)
     return {
-        "ood": detect(setup, ood, line, averages, calibrated, scores.disagreement),
+        "ood": detect(setup, ood, line, averages, calibrated, scores.disagreement) if ood else (),
         "reliability": {
             name: reliability_bins(one, labels, weights) for name, one in shown.items()
         },

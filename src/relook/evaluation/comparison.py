@@ -44,12 +44,31 @@ USUAL, LEARNED = "_usual_average", "_learned_average"
 """The endings of cLL and accuracy under the usual average of views, and under a learned one."""
 METRICS_OF_AVERAGES = tuple(name + end for end in (USUAL, LEARNED) for name in ("cll", "accuracy"))
 
+MARGIN = 0.001
+"""The default margin of indifference: a difference in cLL that nobody should care about."""
+
+RELEVANT_GAIN = 0.01
+"""The smallest gain in cLL worth looking for: images whose interval may hide it are too few."""
+
+HELPS, AVERAGING, NO_DIFFERENCE, HURTS = "helps", "averaging helps", "no difference", "hurts"
+TOO_FEW = "too few images to tell"
+
 MOST_CHANGED = 12
 GALLERY = 6
 
 T = TypeVar("T")
 
 _GALLERY_SLOT = 1 << 31  # away from the slots that views are drawn with
+
+
+def outcome_of(difference: Interval, margin: float = MARGIN) -> str:
+    """Return the outcome for a difference in cLL to the plain image."""
+    if difference.low > 0 and difference.estimate > margin:
+        return HELPS
+    if difference.high < 0 and difference.estimate < -margin:
+        return HURTS
+    unsure = difference.low <= 0 and difference.high > max(RELEVANT_GAIN, margin)
+    return TOO_FEW if unsure else NO_DIFFERENCE
 
 
 @dataclass(frozen=True)
@@ -139,7 +158,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The plain answer; `outcome` is one of those in `relook.evaluation.outcomes`.
+    """The plain answer; `outcome` is `HELPS`, `AVERAGING`, … above.
 
     `from_views` is the policy's gain in cLL over the plain image with the usual average of its
     views, `from_average` what its own average adds to that.

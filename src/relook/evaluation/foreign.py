@@ -37,13 +37,11 @@ def detect(
     calibrated: Mapping[str, LogProbs],
     disagreement: FloatArray,
 ) -> tuple[Detection, ...]:
-    """Return how well scores of the plain image and of a policy detect foreign images, if any.
+    """Return how well scores of the plain image and of a policy detect foreign images.
 
     `averages` and `calibrated` are log-probabilities `[n, c]` of "plain" and "policy"; foreign
     images get the temperatures that are fitted on all own images.
     """
-    if not foreign:
-        return ()
     ends = np.cumsum([len(part) for part in foreign])
     if ends[-1] < FEWEST:
         raise RelookError(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relook.errors import RelookError
-from relook.evaluation.comparison import Comparison, Row
-from relook.evaluation.outcomes import HELPS, MARGIN, corrected, outcome_of
+from relook.evaluation.comparison import HELPS, MARGIN, Comparison, Row, outcome_of
 from relook.foundation.wording import views_text
+from relook.numerics.intervals import corrected
 
 
 def frontier(rows: Sequence[Row]) -> list[Row]:

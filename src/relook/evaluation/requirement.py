@@ -14,12 +14,18 @@ import numpy as np
 
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.baselines import BASELINES
-from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison, load_comparison
-from relook.evaluation.outcomes import HELPS, MARGIN, corrected, outcome_of
+from relook.evaluation.comparison import (
+    HELPS,
+    MARGIN,
+    METRICS_OF_A_ROW,
+    Comparison,
+    load_comparison,
+    outcome_of,
+)
 from relook.evaluation.verdict import rows_tried
 from relook.foundation.wording import interval, plain, signed, views_text
 from relook.io.files import one_line
-from relook.numerics.intervals import Interval, paired_interval, share_interval
+from relook.numerics.intervals import Interval, corrected, paired_interval, share_interval
 
 _FORM = re.compile(r"(\w+)(\.mean)?\s*(>=|<=)\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?)")
 _DIFFERENCES = ("cll", "accuracy")

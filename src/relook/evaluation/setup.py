@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, GRID, Options, check_methods, randaugment
-from relook.evaluation.comparison import LEARNED
+from relook.evaluation.comparison import LEARNED, MARGIN
 from relook.evaluation.cross_validation import (
     Averages,
     Evaluation,
@@ -22,7 +22,6 @@ from relook.evaluation.cross_validation import (
     cross_validated,
     differences,
 )
-from relook.evaluation.outcomes import MARGIN
 from relook.evaluation.unseen import apart
 from relook.foundation.progress import Progress, part_of
 from relook.foundation.registry import check_names

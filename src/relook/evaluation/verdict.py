@@ -15,10 +15,19 @@ from functools import cached_property
 
 from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_METHOD, is_asked
-from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict, policy_row
-from relook.evaluation.outcomes import AVERAGING, HELPS, MARGIN, corrected, outcome_of
+from relook.evaluation.comparison import (
+    AVERAGING,
+    HELPS,
+    MARGIN,
+    USUAL,
+    Comparison,
+    Row,
+    Verdict,
+    outcome_of,
+    policy_row,
+)
 from relook.evaluation.verdict_text import CheaperRow, Facts, verdict_text
-from relook.numerics.intervals import Interval
+from relook.numerics.intervals import Interval, corrected
 
 _MOST_OF_THE_GAIN = 0.75
 """The verdict mentions a choice of at most half the views that has this share of the gain."""

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from math import floor, log10
 
 from relook.evaluation.baselines import POLICY_LABEL, POLICY_METHOD, has_own_budget
-from relook.evaluation.comparison import Row, Verdict
-from relook.evaluation.outcomes import (
+from relook.evaluation.comparison import (
     AVERAGING,
     HELPS,
     HURTS,
     NO_DIFFERENCE,
     RELEVANT_GAIN,
     TOO_FEW,
-    corrected,
+    Row,
+    Verdict,
 )
 from relook.evaluation.where import Where
 from relook.foundation.wording import count, interval, plain, signed, views_text
-from relook.numerics.intervals import Interval
+from relook.numerics.intervals import Interval, corrected
 
 _MOST_CLASSES = 3
 _BASED_ON_CLL = ", but the recommendation is based on cLL"

@@ -157,6 +157,19 @@ def images_needed(loss: float) -> int:
     return math.ceil(z * z * (1 - loss) / loss)
 
 
+def corrected(found: Interval, number: int) -> Interval:
+    """Widen an interval so that it holds for the best of `number` (Bonferroni, normal tails)."""
+    level = (1 - found.confidence) / max(1, number)
+    normal = NormalDist()
+    wider = normal.inv_cdf(1 - level / 2) / normal.inv_cdf((1 + found.confidence) / 2)
+    return Interval(
+        found.estimate,
+        found.estimate - wider * (found.estimate - found.low),
+        found.estimate + wider * (found.high - found.estimate),
+        1 - level,
+    )
+
+
 def mean_and_deviation(values: ArrayLike) -> tuple[float, float]:
     """Return the mean and the sample standard deviation, which is 0 for a single value."""
     numbers = np.asarray(values, dtype=np.float64)

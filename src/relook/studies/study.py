@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.baselines import Options
 from relook.evaluation.cross_validation import Evaluation
-from relook.evaluation.outcomes import corrected
 from relook.evaluation.results import Result, Results, difference, measured
 from relook.evaluation.scoring import Key
 from relook.evaluation.setup import ComparisonSettings, Setup
 from relook.foundation.progress import Progress, part_of
 from relook.io.fingerprint import fingerprint
-from relook.numerics.intervals import Interval
+from relook.numerics.intervals import Interval, corrected
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, distinct_views
 from relook.report.comparison_tables import about

@@ -10,9 +10,9 @@ from tests.unit.evaluation.compare_cases import QUICK
 
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison
-from relook.evaluation.outcomes import corrected
 from relook.evaluation.requirement import check, read_requirement
 from relook.evaluation.verdict import rows_tried
+from relook.numerics.intervals import corrected
 
 
 def compared(seed: int = 0, noise: float = 2.0) -> Comparison:

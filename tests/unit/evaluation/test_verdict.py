@@ -9,8 +9,7 @@ from tests.unit.evaluation.verdict_cases import compared, gains, judged, rows_of
 from relook.data import load_data
 from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.compare import compare
-from relook.evaluation.comparison import Measured
-from relook.evaluation.outcomes import outcome_of
+from relook.evaluation.comparison import Measured, outcome_of
 from relook.models import TorchPredictor
 from relook.models.small import new_small
 from relook.numerics.intervals import Interval, paired_interval

@@ -241,7 +241,7 @@ def test_an_array_of_another_kind_is_refused(tmp_path: Path, array: Any, problem
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "a structured array"),
         (b"\x93NUMPY\x01\x00\x05\x00(((((", "TokenError"),
         (None, "there is no such file"),
-        (bytes(16_000_001), "more than the 16,000,000 bytes"),
+        (bytes(16_000_001), "more than the allowed 16,000,000 bytes"),
         (archive({}), "with one array, got 0"),
         (archive({"policy.txt": b""}), "with one array, got 0"),
         (archive(dict.fromkeys("ab", old_npy(objects(CIFAR)))), "with one array, got 2"),

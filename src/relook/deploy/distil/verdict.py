@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
+from relook.evaluation.comparison import MARGIN
 from relook.evaluation.cross_validation import Evaluation, cross_validated, differences
-from relook.evaluation.outcomes import MARGIN
 from relook.foundation.wording import interval, signed, views_text
 from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, paired_interval
