@@ -100,6 +100,18 @@ class SearchJob:
         """The held-out images."""
         return (self.dataset if self.test is None else self.test).subset(self.split.held_out)
 
+    @cached_property
+    def left_out(self) -> int:
+        """How many images are neither searched on nor held out: nothing is fitted on them."""
+        known, own = self.dataset.identities, self.split
+        if not self.settings.left_out:
+            return 0
+        seen = union(set_of(known[own.search]), *(one.seen for one in self.settings.start_from))
+        unseen = ~is_in(known, seen)
+        if self.test is None:
+            unseen[own.held_out] = False
+        return int(unseen.sum())
+
     @property
     def halves(self) -> tuple[Indices, ...]:
         """The two halves of a cross-fit, which are also searched alone; otherwise none."""

@@ -47,6 +47,7 @@ from relook.policy_search.time_plan import (
     TimeRequest,
     can_have_rounds,
     gain_of_second_half,
+    left_out_note,
 )
 from relook.predictions.model_calls import current_engine, on_other_gpus
 from relook.predictions.passes import KnownViews
@@ -212,6 +213,9 @@ def _run_search(
             say_note(overrun)
     elif log is not None and current_engine() is None:
         log(job.time_text(job.seconds_a_pass()))
+    left_out = left_out_note(job, plan, time_request)
+    if left_out is not None:
+        say(left_out)
     times = [time.perf_counter()]
     job, probe = choose_variant(job, progress, log)
     rounds = None
