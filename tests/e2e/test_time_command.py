@@ -93,6 +93,10 @@ def test_an_interrupted_run_says_what_can_be_done_with_it(
     assert ("With --finish it ends" in done.err) == round_is_complete
     shown = relook.refused("show", run).err
     assert f"unfinished: {passes:,} of 7,680 passes over the candidates are done" in shown
+    assert ("with --finish to end with the 16 candidates that" in shown) == round_is_complete
+    out = ("--out", tmp_path / "out.onnx")
+    for other in (("report", run), ("compare", run), ("export", run, *out), ("conformal", run)):
+        assert relook.refused(*other).err == shown
     if round_is_complete:
         assert "finishing with 16 of 48 candidates" in relook.ok(*command, "--finish").err
         return

@@ -299,12 +299,15 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
             f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
             "among those searched on: a gain on them proves nothing; leave them out"
         )
-    searched = np.arange(len(dataset))
-    if settings.left_out:
-        searched = stratified_split(
-            dataset.labels, settings.left_out, settings.seed, dataset.groups
-        )[0]
+    searched = searched_beside_test(dataset, settings.left_out, settings.seed)
     return Split(searched, np.setdiff1d(np.arange(len(test)), again))
+
+
+def searched_beside_test(dataset: Dataset, left_out: float, seed: int) -> Indices:
+    """Return the images to search with if a separate test set is compared on."""
+    if not left_out:
+        return np.arange(len(dataset))
+    return stratified_split(dataset.labels, left_out, seed, dataset.groups)[0]
 
 
 def _without_seen(split: Split, test: Dataset, settings: SearchSettings) -> Split:

@@ -17,7 +17,7 @@ import numpy as np
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
-from relook.evaluation.compare import compare
+from relook.evaluation.compare import LEFT_OUT, compare
 from relook.evaluation.comparison import Comparison
 from relook.foundation import notebook
 from relook.foundation.memory import size_text
@@ -232,7 +232,8 @@ def _run_search(
     # A cross-fit compares on the images that the pool was predicted on.
     known = KnownViews(job.views, selected.log_probs) if job.settings.cross_fit else None
     mistake = next((str(note) for note in notes if isinstance(note, SetUpNote)), None)
-    record = {} if mistake is None else {"set_up": mistake}
+    record: dict[str, Any] = {} if mistake is None else {"set_up": mistake}
+    record |= {LEFT_OUT: job.left_out} if job.left_out else {}
     comparison = _compare_on_held_out(job, policy, known, progress, record)
     times.append(time.perf_counter())
     picks = tuple(int(predicted.candidates[pick]) for pick in selected.result.picks)
@@ -260,7 +261,7 @@ def _compare_on_held_out(
     policy: Policy,
     known: KnownViews | None,
     progress: StageProgress | None,
-    record: Mapping[str, str],
+    record: Mapping[str, Any],
 ) -> Comparison:
     """Compare the policy with the plain image and random crops on the held-out images."""
     return compare(

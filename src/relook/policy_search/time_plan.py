@@ -284,9 +284,7 @@ class TimeRequest:
         return TimePlan(pool_size, holdout, left_out, engine, size, self.seconds, pace, estimate)
 
 
-def left_out_note(
-    job: SearchJob, plan: TimePlan | None, request: TimeRequest | None
-) -> str | None:
+def left_out_note(job: SearchJob, plan: TimePlan | None, request: TimeRequest | None) -> str | None:
     """Say how many images the search leaves out, and why; None if it uses all."""
     if not job.left_out:
         return None
