@@ -334,8 +334,7 @@ def _print_cost(
     typer.echo(job.summary)
     overrun = None if plan is None else plan.overrun_note(can_split=job.can_split)
     typer.echo(job.time_text(seconds) if plan is None else overrun or str(plan))
-    left_out = left_out_note(job, plan, time_request)
-    if left_out is not None:
-        typer.echo(left_out)
+    if job.left_out:
+        typer.echo(left_out_note(job, plan, time_request))
     typer.echo(f"selection: {job.plan}")
     typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")

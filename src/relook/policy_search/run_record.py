@@ -342,7 +342,7 @@ def _split_again(record: RunRecord, dataset: Dataset) -> SearchedData | None:
     if same:
         return SearchedData(dataset, split)
     if dataset.fingerprint == record.data.get("fingerprint"):
-        raise _damaged(record, "the split of the images does not follow from its settings")
+        raise _damaged(record, "the held-out images do not follow from its settings")
     return None  # other labels give another split
 
 

@@ -213,9 +213,8 @@ def _run_search(
             say_note(overrun)
     elif log is not None and current_engine() is None:
         log(job.time_text(job.seconds_a_pass()))
-    left_out = left_out_note(job, plan, time_request)
-    if left_out is not None:
-        say(left_out)
+    if job.left_out:
+        say(left_out_note(job, plan, time_request))
     times = [time.perf_counter()]
     job, probe = choose_variant(job, progress, log)
     rounds = None
