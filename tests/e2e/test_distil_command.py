@@ -63,6 +63,8 @@ def test_weights_that_do_not_help_are_not_written(
     assert "nothing was written" in relook.ok(*common, "--epochs", 3, "--dry-run").out
     assert not out.exists()
     done = relook.ok(*common, "--epochs", 3)
+    few = "note: 320 images may be too few to learn from: where it was measured, 5,000 helped"
+    assert few in " ".join(done.err.split())
     assert "20 images left out: the gain is measured on them" in done.err
     assert "distilled, policy" in done.out
     assert "keep the old weights" in done.out  # views that are no good, by design
@@ -73,6 +75,16 @@ def test_weights_that_do_not_help_are_not_written(
     again = json.loads(relook.ok(*common, "--epochs", 3, "--json").out)  # nothing is done twice
     assert again["verdict"] == found["verdict"]
     assert "other settings" in relook.refused(*common, "--epochs", 4).err
+
+
+def test_arrays_need_no_labels(
+    relook: Relook, common: Words, digits: Dataset, tmp_path: Path
+) -> None:
+    unlabelled = digits.subset(np.arange(480, 800)).plain.numpy()
+    np.savez(tmp_path / "images.npz", images=unlabelled)
+    done = relook.ok(*common, "--epochs", 1)
+    assert "20 images left out: the gain is measured on them" in done.err
+    assert json.loads((tmp_path / "distilled" / "distil.json").read_text())["images"] == 300
 
 
 def test_weights_that_help_can_be_deployed_at_once(

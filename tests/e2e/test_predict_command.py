@@ -158,6 +158,10 @@ def test_arrays_can_be_predicted_too(
     relook.ok("predict", "-m", model, "-p", policy, "-d", data, "-o", out, "--top", 1)
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["file"] for row in rows] == [str(i) for i in np.arange(240)]
+    np.savez(tmp_path / "bare.npz", images=load_data(data).plain.numpy())
+    bare, again = f"npz:{tmp_path / 'bare.npz'}", tmp_path / "again.csv"
+    relook.ok("predict", "-m", model, "-p", policy, "-d", bare, "-o", again, "--top", 1)
+    assert again.read_bytes() == out.read_bytes()
 
 
 def test_crops_are_cut_from_the_originals_as_in_a_search(

@@ -28,6 +28,8 @@ def test_a_search_in_time_is_planned_kept_and_repeated(
     size = "at 20 passes/s (16 candidates × 150 images, then 80 held-out images)"
     assert too_short in tried.out
     assert size in tried.out
+    left_out = "10 of 240 images are left out: 2 min is too short for them (time, --time)"
+    assert left_out in tried.out
     assert not out.exists()
     cost = json.loads(
         relook.ok(*command, "--out", out, "--effort", "quick", "--dry-run", "--json").out
@@ -36,6 +38,7 @@ def test_a_search_in_time_is_planned_kept_and_repeated(
     done = relook.ok(*command, "--out", out, "--time", "2m")
     assert f"note: {too_short}" in done.err
     assert size in done.err
+    assert left_out in done.err
     assert "; for less: pool_size=8, split='75:40' (--pool-size 8 --split 75:40)" in done.err
     assert "Plan for 2 min" not in done.err
     policy = (out / "policy.json").read_bytes()
@@ -54,6 +57,7 @@ def test_sizes_that_are_given_rule(relook: Relook, sources: Words, tmp_path: Pat
         cost = json.loads(relook.ok(*sized, *more).out)
         assert (cost["candidates"], cost["images_to_search"]) == (33, 100)
         assert cost["images_held_out"] == 50
+        assert cost["images_left_out"] == 90
     assert "expected a time like" in relook.refused(*command, "--time", "soon").err
     assert "unknown effort" in relook.refused(*command, "--effort", "best").err
 
@@ -89,6 +93,10 @@ def test_an_interrupted_run_says_what_can_be_done_with_it(
     assert ("With --finish it ends" in done.err) == round_is_complete
     shown = relook.refused("show", run).err
     assert f"unfinished: {passes:,} of 7,680 passes over the candidates are done" in shown
+    assert ("with --finish to end with the 16 candidates that" in shown) == round_is_complete
+    out = ("--out", tmp_path / "out.onnx")
+    for other in (("report", run), ("compare", run), ("export", run, *out), ("conformal", run)):
+        assert relook.refused(*other).err == shown
     if round_is_complete:
         assert "finishing with 16 of 48 candidates" in relook.ok(*command, "--finish").err
         return

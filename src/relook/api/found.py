@@ -19,6 +19,7 @@ from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.data.base import Dataset, names_of
 from relook.errors import RelookError, warn
 from relook.evaluation.baselines import check_methods
+from relook.evaluation.compare import LEFT_OUT
 from relook.evaluation.comparison import Comparison, is_narrower, place_for, save_comparison
 from relook.evaluation.latency import LATENCY, Limit
 from relook.evaluation.setup import ComparisonKeywords
@@ -153,8 +154,10 @@ class FoundPolicy(PolicySearch):
     ) -> Comparison:
         """Compare the policy with every baseline: on the search's held-out images, or on others.
 
-        Images and labels are as for `relook.search`, the keywords as for `relook.compare`. All
-        baselines together can take more model passes than the search: `methods` selects some.
+        Of the search's own images, given again, those are used that it did not search on: held out
+        or left out. Images and labels are as for `relook.search`, the keywords as for
+        `relook.compare`. All baselines together can take more model passes than the search:
+        `methods` selects some.
         `ood` are foreign images of the same size, to measure how well the model detects them.
         "auto" means the search's engine.
 
@@ -165,8 +168,10 @@ class FoundPolicy(PolicySearch):
         """
         check_methods(keywords.get("methods"))
         indices = None
+        record = {k: v for k, v in self.comparison.settings.items() if k == "set_up"}
         if images is None:
             job = self._job
+            record |= {LEFT_OUT: job.left_out} if job.left_out else {}
             images, indices = job.proof, job.split.held_out
             keywords.setdefault("balanced", job.settings.balanced)
             if validation is None and not job.settings.cross_fit:
@@ -179,7 +184,7 @@ class FoundPolicy(PolicySearch):
             recipe=self.recipe,
             indices=indices,
             validation=validation,
-            record={k: v for k, v in self.comparison.settings.items() if k == "set_up"},
+            record=record,
             ood=ood,
             progress=progress,
             keywords=keywords,
@@ -243,7 +248,9 @@ class FoundPolicy(PolicySearch):
         the sets' results on the held-out images for its report.
         """
         from relook.deploy.conformal import policy_sets
+        from relook.numerics.conformal import check_sets
 
+        check_sets(**wanted)
         chosen, used = self._deployed(method, views), self._used()
         searched = self._job.dataset if images is None else None
         others = self._others()

@@ -188,7 +188,7 @@ def distilled(
 ) -> Distilled:
     """Distil on images that are prepared like those of the policy's search."""
     from relook.deploy.batch.image_source import read_unlabelled
-    from relook.deploy.distil.distil import distil_policy
+    from relook.deploy.distil.distil import distil_policy, few_images_note
     from relook.deploy.distil.student import trainable
 
     trainable(predictor)
@@ -196,6 +196,9 @@ def distilled(
     dataset = read_unlabelled(images, wanted)
     if is_shown(progress):
         say(f"{count(len(dataset), 'image')} without labels, {views_text(policy.views)} each")
+        few = few_images_note(len(dataset))
+        if few is not None:
+            say(f"note: {few}")
     with chosen_bars(progress) as bars:
         return distil_policy(
             predictor,

@@ -21,7 +21,7 @@ from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
 from relook.deploy.conformal import PolicySets, policy_sets
 from relook.evaluation.unseen import check_unused, doubt_of, part_not_in
-from relook.numerics.conformal import FREE, PENALTY
+from relook.numerics.conformal import FREE, PENALTY, check_sets
 from relook.policy.file import policy_to_json
 from relook.policy_search.run_record import used_images
 from relook.report.deployed_tables import sets_sentence, sets_table
@@ -74,12 +74,13 @@ def conformal_command(
     --split left out, or --data. The held-out images show coverage and size of the sets. The
     policy records the images; TTA.predict_set and exported ONNX files return the sets.
     """
+    rule: Any = {"coverage": coverage, "score": score, "penalty": penalty, "free": free}
+    check_sets(**rule)
     source = scored.source
     target = out or sources.derived_policy(source.policy, "sets")
     chosen = sources.choose_deployed(source, as_recorded(model=scored.model), method, views)
     inputs, dataset, others = _read(scored)
     sources.refuse_to_overwrite(target, force)  # without images, --force would not help
-    rule: Any = {"coverage": coverage, "score": score, "penalty": penalty, "free": free}
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         passes = (chosen.policy.views + 1) * (len(dataset) + len(others or ()))
         inputs = scored.with_engine(inputs, target.absolute().parent, passes)

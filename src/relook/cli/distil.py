@@ -17,7 +17,14 @@ from relook.cli.shared.inputs import PolicyInputs, PolicySource
 from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset, Preparation
 from relook.deploy.batch.image_source import file_source, read_unlabelled
-from relook.deploy.distil.distil import DISTIL, WEIGHTS, Distilled, distil_policy, new_spec
+from relook.deploy.distil.distil import (
+    DISTIL,
+    WEIGHTS,
+    Distilled,
+    distil_policy,
+    few_images_note,
+    new_spec,
+)
 from relook.deploy.distil.student import Training, trainable
 from relook.foundation.wording import count, duration, views_text
 from relook.predictions.passes import View, estimate
@@ -83,6 +90,9 @@ def distil_command(
         f"{count(len(dataset), 'image')} without labels, {views_text(inputs.policies[0].views)} "
         f"each; the gain is measured on {len(inputs.dataset):,} labelled ones"
     )
+    few = few_images_note(len(dataset))
+    if few is not None:
+        say(f"note: {few}")
     if dry_run:
         _print_cost(inputs, dataset, training, as_json)
         return

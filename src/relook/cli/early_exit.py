@@ -21,7 +21,12 @@ from relook.cli.shared.console import (
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
 from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
-from relook.deploy.early_exit.learn import check_target, learn_early_exit, parse_target
+from relook.deploy.early_exit.learn import (
+    check_target,
+    check_unseen,
+    learn_early_exit,
+    parse_target,
+)
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.deploy.tta.view_plan import ViewPlan, plan_views
@@ -61,19 +66,21 @@ def early_exit_command(
 ) -> None:
     """Learn how many views each image needs, so that easy images get few and hard ones more.
 
-    The rule is learned on a part of the images that the search has not seen. On the others it is
-    compared with the same number of views for every image.
+    The rule is learned on a part of the images that the policy was not found on: held out by the
+    search, or left out of it. On the others it is compared with the same number of views for every
+    image.
     """
     parsed_target = parse_target(target)
     file = out or scored.source.policy.with_name("early-exit.json")
     sources.refuse_to_overwrite(file, force)
-    inputs = scored.read()
+    inputs = scored.read_unseen()
     inputs.note_balance()
     dataset = inputs.dataset
     plan = plan_views(inputs.policies[0], views, temperature=None)
     report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.units)
     learned_groups = _groups(dataset, learn_on)
     check_target(parsed_target, len(learn_on), len(plan.views), learned_groups)
+    check_unseen(dataset.identities, inputs.policies[0].seen)
     say(f"{len(learn_on):,} images to learn on, {len(report_on):,} to report on")
     with resumable(timeout=timeout):
         inputs = scored.with_engine(inputs, file.parent, len(plan.views) * len(dataset))
@@ -104,7 +111,7 @@ def _predictions(inputs: PolicyInputs, plan: ViewPlan, file: Path, batch: int | 
     # Stored predictions serve every view temperature.
     views = replace(plan, policy=replace(plan.policy, view_temperature=1.0)).record()
     identity = fingerprint(inputs.predictor.fingerprint, inputs.dataset.fingerprint, views, batch)
-    with progress_bar("predicting held-out images", "views") as bar:
+    with progress_bar("predicting unseen images", "views") as bar:
         return predict_views(
             inputs.predictor,
             inputs.dataset.images,
@@ -140,6 +147,8 @@ def _finish(
         print_json({"out": str(file), "figures": [str(path) for path in drawn], **content})
         return
     print_table(_table(report))
+    if report.note is not None:
+        say(f"note: {report.note}")
     say(f"written to {file}, and {file.stem}-report.json" + (", figures/" if drawn else ""))
     print_text(report.sentence, style="bold")
 
@@ -154,7 +163,7 @@ def _draw(report: ExitReport, directory: Path) -> list[Path]:
 
 
 def _table(report: ExitReport) -> Table:
-    unseen_by = "the rule has not" if report.doubt else "neither search nor rule has"
+    learned = "the rule was not" if report.doubt else "neither policy nor rule was"
     heads = ("views", "cLL", "acc. %", "cLL, exit − this", "acc., exit − this")
     own = report.own
 
@@ -168,4 +177,4 @@ def _table(report: ExitReport) -> Table:
         cll, right = own.cll - one.cll.estimate, own.accuracy - one.accuracy.estimate
         lines.append(line("fixed", one.views, cll, right, *gains))
     columns = (Column("", number=False), *map(Column, heads))
-    return Table(f"{report.images:,} images that {unseen_by} seen", columns, (tuple(lines),))
+    return Table(f"{report.images:,} images that {learned} found on", columns, (tuple(lines),))

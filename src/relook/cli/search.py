@@ -37,7 +37,12 @@ from relook.policy_search.job import SearchJob, plan_search
 from relook.policy_search.notes import search_notes
 from relook.policy_search.search import PolicySearch, fit_to_time, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
-from relook.policy_search.time_plan import TimePlan, TimeRequest, no_complete_round
+from relook.policy_search.time_plan import (
+    TimePlan,
+    TimeRequest,
+    left_out_note,
+    no_complete_round,
+)
 from relook.predictions.model_calls import ENGINES, running_on
 from relook.predictions.store import stored_passes
 from relook.report.comparison_tables import print_comparison
@@ -313,6 +318,7 @@ def _print_cost(
         "candidates": candidates,
         "images_to_search": searched,
         "images_held_out": len(job.split.held_out),
+        "images_left_out": job.left_out,
         "model_passes": passes.all,
         "probe_passes": passes.probe,
         "seconds_a_pass": seconds,
@@ -328,5 +334,7 @@ def _print_cost(
     typer.echo(job.summary)
     overrun = None if plan is None else plan.overrun_note(can_split=job.can_split)
     typer.echo(job.time_text(seconds) if plan is None else overrun or str(plan))
+    if job.left_out:
+        typer.echo(left_out_note(job, plan, time_request))
     typer.echo(f"selection: {job.plan}")
     typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")

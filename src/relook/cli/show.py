@@ -14,17 +14,15 @@ from torch import Tensor
 from relook.cli.shared.console import console, print_json, print_table, print_text, say
 from relook.cli.shared.option_groups import argument, expand_options, option
 from relook.cli.shared.options import JsonOption
-from relook.errors import RelookError, RunError
+from relook.errors import RelookError
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.latency import LATENCY
 from relook.foundation.wording import at_view_temperature, count, two_temperatures
 from relook.io.files import one_line, write_bytes_atomic
-from relook.io.run_directory import RunDirectory
 from relook.policy import Policy
 from relook.policy.presets import is_preset, preset_name
 from relook.policy.recipes import RECIPES
 from relook.policy.transform_counts import transform_statistics
-from relook.predictions.store import stored_passes
 from relook.report.comparison_tables import print_comparison, where_table
 from relook.report.deployed_tables import latency_table
 from relook.report.gallery import class_name
@@ -59,7 +57,6 @@ def show_command(
     if target == "transforms":
         _show_transforms(image, out, as_json)
     elif path.is_dir():
-        _check_finished(RunDirectory(path))
         _show_run(read_run(path), image, out, as_json)
     elif is_preset(path):
         _show_policy(Policy.load(target), Path(f"{preset_name(target)}.png"), image, out, as_json)
@@ -207,16 +204,6 @@ def _draw_policy(
 
 def _picture(image: Path | None, side: int) -> Tensor:
     return builtin_picture(side) if image is None else read_picture(image, side)
-
-
-def _check_finished(run: RunDirectory) -> None:
-    """Raise if a search has begun but not left any result yet."""
-    known = stored_passes(run.predictions)
-    if known is not None and not any(one.exists() for one in (run.policy, run.search)):
-        raise RunError(
-            f"{one_line(str(run.path))}: unfinished: {known.done:,} of {known.total:,} passes over "
-            "the candidates are done; run the same command again"
-        )
 
 
 def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import gzip
 import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from relook.data.base import Column, Dataset, numbered_classes
+from relook.data.base import NO_CLASSES, Column, Dataset, numbered_classes
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.foundation.registry import split_query
 from relook.io.arrays import Header, check_memory, read_npz
@@ -39,20 +39,25 @@ _SPLIT_SEED = 8
 _DIGITS_PARTS = ("", "train", "test")
 
 
-def load_npz(rest: str) -> Dataset:
+def load_npz(rest: str, *, labelled: bool = True) -> Dataset:
     """Return the data set in `FILE[?layout=nchw|nhwc|nhw]`.
 
     The archive holds `images` (uint8) and `labels` (whole numbers), and may hold `classes`
-    (their names), `groups`, and further columns with one entry per image.
+    (their names), `groups`, and further columns with one entry per image. Unless `labelled`, only
+    the images are needed, and labels are not read.
     """
     file, options = split_query(rest, "npz", {"layout": LAYOUTS})
     path = Path(file).expanduser()
-    arrays = read_npz(path, lambda headers: _select_arrays(headers, path))
+    required = _REQUIRED if labelled else _REQUIRED[:1]
+    arrays = read_npz(path, lambda headers: _select_arrays(headers, path, required))
     images = arrays["images"]
     hint = f"say npz:{path}?layout=nchw or npz:{path}?layout=nhwc"
     layout = options.get("layout") or layout_of(images.shape, path, hint)
-    labels = arrays["labels"]
-    classes = _classes(arrays.get("classes"), labels, path)
+    labels: Column = np.zeros(len(images), np.int64)
+    classes: tuple[str, ...] = NO_CLASSES
+    if labelled:
+        labels = arrays["labels"]
+        classes = _classes(arrays.get("classes"), labels, path)
     columns = {name: column for name, column in arrays.items() if name not in _KNOWN}
     return Dataset(
         to_nchw(images, layout, path),
@@ -65,19 +70,22 @@ def load_npz(rest: str) -> Dataset:
     )
 
 
-def _select_arrays(headers: Mapping[str, Header], path: Path) -> list[str]:
+def _select_arrays(headers: Mapping[str, Header], path: Path, required: Sequence[str]) -> list[str]:
     """Return the names of known arrays and of those with one entry per image."""
-    for name in _REQUIRED:
+    for name in required:
         if name not in headers:
+            expected = " and ".join(map(repr, required))
             raise FileFormatError(
-                f"{path}: expected arrays 'images' and 'labels', but there is no {name!r} among "
-                f"{one_line(', '.join(sorted(headers))) or 'no arrays'}"
+                f"{path}: expected {'arrays' if required[1:] else 'an array'} {expected}, but "
+                f"there is no {name!r} among {one_line(', '.join(sorted(headers))) or 'no arrays'}"
             )
-    rows = headers["labels"].shape[:1]
+    rows = headers[required[-1]].shape[:1]
+    ignored = () if "labels" in required else ("labels", "classes")
     return [
         name
         for name, header in headers.items()
-        if name in _KNOWN or (header.shape == rows and not header.dtype.hasobject)
+        if name not in ignored
+        and (name in _KNOWN or (header.shape == rows and not header.dtype.hasobject))
     ]
 
 

@@ -27,6 +27,9 @@ Column = NDArray[Any]
 _MOST_CLASSES = 1_000_000
 _LARGEST_CLASS_FILE = 64_000_000
 
+NO_CLASSES = ("not known", "neither")
+"""Placeholders for the classes of images without labels: a data set must have some."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:

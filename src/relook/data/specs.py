@@ -36,6 +36,8 @@ class DataSource:
     """Whether the prefix alone is a spec."""
     prepares: bool = False
     """Whether `load` brings the images to their size and channels."""
+    load_unlabelled: Callable[[str, Preparation], Dataset] | None = None
+    """As `load`, of images that need no labels; None if they always have some."""
 
 
 def full_spec(spec: str) -> str:
@@ -49,8 +51,13 @@ def full_spec(spec: str) -> str:
     return f"{path.suffix[1:]}:{spec}" if known else spec
 
 
-def load_data(spec: str, preparation: Preparation | None = None) -> Dataset:
-    """Return the data set that a spec names, its images prepared as wanted."""
+def load_data(
+    spec: str, preparation: Preparation | None = None, *, labelled: bool = True
+) -> Dataset:
+    """Return the data set that a spec names, its images prepared as wanted.
+
+    Unless it must be `labelled`, labels may be missing and mean nothing.
+    """
     wanted = preparation or Preparation()
     if not spec.isprintable():
         raise RelookError(f"expected a data spec of printable characters, got {spec!r}")
@@ -65,8 +72,8 @@ def load_data(spec: str, preparation: Preparation | None = None) -> Dataset:
         raise unknown_name("data source", prefix, DATA_SOURCES)
     if not rest and not (source.bare and spec == prefix):
         raise RelookError(f"expected a data set as {source.form}, got {spec!r}")
-    dataset = source.load(rest, wanted)
-    if (dataset.labels == dataset.labels[0]).all():
+    dataset = (source.load if labelled else source.load_unlabelled or source.load)(rest, wanted)
+    if labelled and (dataset.labels == dataset.labels[0]).all():
         only = dataset.classes[dataset.labels[0]]
         raise RelookError(
             f"{spec}: expected images of at least two classes, but all {len(dataset)} "
@@ -87,7 +94,12 @@ _ROWS = (
     DataSource(
         "digits", "digits, digits:train or digits:test", _unprepared(load_digits), bare=True
     ),
-    DataSource("npz", "npz:FILE[?layout=nchw|nhwc|nhw]", _unprepared(load_npz)),
+    DataSource(
+        "npz",
+        "npz:FILE[?layout=nchw|nhwc|nhw]",
+        _unprepared(load_npz),
+        load_unlabelled=_unprepared(partial(load_npz, labelled=False)),
+    ),
     DataSource("folder", "folder:DIR", load_folder, prepares=True),
     DataSource("csv", "csv:FILE", load_csv, prepares=True),
     DataSource(

@@ -17,7 +17,14 @@ from relook.io.identities import set_of, union
 from relook.models import Predictor
 from relook.models.describe import network_mark
 from relook.numerics.calibration import fit_temperature, temper
-from relook.numerics.conformal import Score, SetRule, coverage_deviation, fit_sets
+from relook.numerics.conformal import (
+    Score,
+    SetRule,
+    check_enough,
+    check_sets,
+    coverage_deviation,
+    fit_sets,
+)
 from relook.policy import Policy
 
 _SUGGESTED = (0.95, 0.98, 0.99, 0.995, 0.999)  # coverages
@@ -104,8 +111,15 @@ def policy_sets(
     Nothing else may have been learned on the images; they are added to those that the policy was
     found on. `temperature` is as for `relook.TTA`, and becomes the policy's.
     """
+    labels, by_class = dataset.labels, wanted.get("per_class", False)
+    check_sets(**wanted)
+    check_enough(
+        labels,
+        dataset.classes if by_class else (),
+        coverage=wanted.get("coverage", 0.9),
+        groups=dataset.units,
+    )
     plan = plan_views(policy, temperature=temperature)
-    labels = dataset.labels
     averages = plan.predict(predictor, dataset.images, batch=batch, progress=progress)
     # Fitted on the same images: the plain image's sets are for comparison, not deployed.
     plain_temperature = fit_temperature(averages[1], labels, groups=dataset.units)

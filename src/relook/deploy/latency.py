@@ -120,6 +120,7 @@ def fit_latency(
         threads=torch.get_num_threads(),
         image=candidates.image,
         policy=policy_mark(policy),
+        plain_advised=method is None and all(one.method == "plain" for one in rungs),
     )
     images = "" if comparison is None else comparison.images_text
     return Fitting(latency, candidates.deployed(latency.best), candidates.onnx_batch, images)

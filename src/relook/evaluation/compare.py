@@ -67,6 +67,9 @@ from relook.policy import Policy
 from relook.policy.recipes import Recipe
 from relook.predictions.passes import Images, KnownViews
 
+LEFT_OUT = "left_out_images"
+"""In the record of a comparison: how many images of the search are neither used here nor there."""
+
 
 def compare(
     predictor: Predictor,
@@ -90,7 +93,8 @@ def compare(
     Baselines such as random crops are drawn for each image, so that no lucky crop of all images
     decides. `validation` holds images for MGrid to find its magnitude on, `indices` `[n]` the
     images' places in the data set that they come from. `record` is added to the comparison's
-    settings; a mistake in its `set_up` is mentioned in the verdict. With `store_path` predictions
+    settings; the verdict mentions a mistake in its `set_up` and, if it needs more images, those of
+    `LEFT_OUT`. With `store_path` predictions
     are kept, and an interrupted call can be resumed; views that are `known` of all the images are
     not predicted again. `ood` are foreign images, uint8 `[m, c, h, w]` in one batch or more, of no
     class that the model knows, to measure how well they are detected. The stages of `progress` are
@@ -123,7 +127,7 @@ def compare(
     labels = {method: label_of(method) for method in methods}
     labels[POLICY_METHOD] = policy_label(policies[0])
     rows = _rows(setup, scores, lines, labels)
-    verdict = _verdict(setup, scores, rows, "cross-fit" if cross_fit else "held-out")
+    verdict = _verdict(setup, scores, rows, cross_fit, (record or {}).get(LEFT_OUT, 0))
     recommended = recommended_row(rows, verdict)
     where = _where(setup, scores, rows, recommended)
     kept = _merged(
@@ -213,10 +217,12 @@ def _rows(
     return tuple(rows)
 
 
-def _verdict(setup: Setup, scores: Scores, rows: Sequence[Row], kind: str) -> Verdict:
-    """Return the verdict; `kind` is that of its images, "held-out" or "cross-fit"."""
+def _verdict(
+    setup: Setup, scores: Scores, rows: Sequence[Row], cross_fit: bool, left_out: int
+) -> Verdict:
     runs, cll = scores.evaluations, f"cll{setup.metric_suffix}"
     whole = max(key for key in runs if key[0] == POLICY_METHOD)
+    kind = "cross-fit" if cross_fit else "held-out"
     return judge(
         rows,
         lambda one, other: setup.differences(runs[one], runs[other], setup.metric_suffix),
@@ -227,6 +233,8 @@ def _verdict(setup: Setup, scores: Scores, rows: Sequence[Row], kind: str) -> Ve
             per_image(runs[whole], cll), per_image(runs["plain", 1], cll), atol=1e-9
         ),
         cll_name=f"{kind}{' class-balanced' if setup.balanced else ''} cLL",
+        cross_fit=cross_fit,
+        left_out=left_out,
     )
 
 

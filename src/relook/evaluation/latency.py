@@ -80,6 +80,7 @@ class Latency:
     """The measured rungs, the fewest views first; `chosen` is the place of the best that fits.
 
     Times are medians of calls, in milliseconds, with such images; `policy` is its fingerprint.
+    `plain_advised`: a verdict recommends the plain image, so that nothing else was measured.
     """
 
     rungs: tuple[Rung, ...]
@@ -91,6 +92,7 @@ class Latency:
     threads: int
     image: str
     policy: str
+    plain_advised: bool = False
 
     @property
     def best(self) -> Rung:
@@ -117,6 +119,11 @@ class Latency:
             gain = best.over_plain
             text += f" ({signed(gain.estimate, 4)} {interval(gain, 4)} over the plain image)"
         slower = [one for one in self.rungs if (one.milliseconds or 0) > self.budget]
+        if self.plain_advised:
+            text += (
+                ", as the verdict recommends; more views were not timed: method='policy' (--method "
+                "policy) finds how many fit"
+            )
         if slower:
             text += f". Too slow: {slower[0].text}, {milliseconds(slower[0].milliseconds)}"
         return f"{text}."

@@ -45,11 +45,14 @@ def judge(
     margin: float = MARGIN,
     same_as_plain: bool = False,
     cll_name: str = "held-out cLL",
+    cross_fit: bool = False,
+    left_out: int = 0,
 ) -> Verdict:
     """Return what to deploy, with the reasons in a few sentences.
 
     The text calls the cLL of these `images` `cll_name`; `same_as_plain`: the whole policy predicts
-    what the plain image does. Only rows of the policy are recommended if it beats all baselines,
+    what the plain image does; `cross_fit`: the images are not held out; `left_out` counts those
+    that the search left out. Only rows of the policy are recommended if it beats all baselines,
     without those that a baseline of no more views beats in accuracy at a cLL as high.
     """
     if not 0 <= margin < float("inf"):
@@ -88,6 +91,8 @@ def judge(
         margin=margin,
         images=images,
         cll_name=cll_name,
+        cross_fit=cross_fit,
+        left_out=left_out,
         same_as_plain=same_as_plain,
         from_views=from_views,
         from_average=from_average,

@@ -50,6 +50,7 @@ class Facts:
 
     `policy_outcome` is that of the policy against the plain image. `rival` is the best baseline,
     None if that is the plain image; `tried` rows were candidates besides policy and plain image.
+    `cross_fit`: the images are not held out; `left_out` counts those that the search left out.
     `higher_rival`: the rival's cLL is above that of the recommended row, but shows no gain.
     """
 
@@ -64,6 +65,8 @@ class Facts:
     margin: float
     images: int
     cll_name: str
+    cross_fit: bool
+    left_out: int
     same_as_plain: bool
     from_views: float | None
     from_average: float | None
@@ -186,10 +189,22 @@ def _why_unclear(facts: Facts) -> str:
     gain = max(cll.estimate, relevant)
     needed = 2 * facts.images * max(1.0, (cll.estimate - cll.low) / gain) ** 2
     needed = round(needed, -floor(log10(needed)))
+    kind = "images" if facts.cross_fit else "held-out images"
     return (
-        f"about {needed:,.0f} images like these {facts.images:,} would be needed to show a gain of "
-        f"{gain:.2g} in cLL."
+        f"about {needed:,.0f} {kind} like these {facts.images:,} would be needed to show a gain of "
+        f"{gain:.2g} in cLL: {_where_to_find_more(facts)}."
     )
+
+
+def _where_to_find_more(facts: Facts) -> str:
+    if facts.left_out:
+        return (
+            f"the search left {count(facts.left_out, 'image')} out, which  relook compare RUN "
+            "--data DATA,  or found.compare(images, labels), uses too"
+        )
+    if facts.cross_fit:
+        return "give more"
+    return "give more, or search with cross_fit=True (--cross-fit), which compares on all images"
 
 
 def _against_rival(facts: Facts, rival: Row) -> str:

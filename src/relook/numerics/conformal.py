@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relook.errors import RelookError, unknown_name
-from relook.numerics.arrays import FloatArray, Labels
+from relook.numerics.arrays import FloatArray, Indices, Labels
 from relook.numerics.intervals import group_numbers
 
 Score = Literal["lac", "aps", "raps"]
@@ -97,20 +97,44 @@ def fit_sets(
     With `per_class` each class has the coverage, not only their mean. With `groups` of images that
     belong together, the coverage is for images of a new group. `classes` are names for messages.
     """
-    _check_options(score, coverage, penalty, free)
+    check_sets(coverage=coverage, score=score, penalty=penalty, free=free)
     if score != "raps":
         penalty, free = 0.0, 0
     scores = set_scores(probabilities, score, penalty, free)[np.arange(len(labels)), labels]
-    units = None if groups is None else group_numbers(groups, len(labels))
-    parts = [(np.arange(len(labels)), "")]  # images, and their name in messages
-    if per_class:
-        names = classes or tuple(map(str, range(probabilities.shape[1])))
-        parts = [(np.flatnonzero(labels == k), f" of {name}") for k, name in enumerate(names)]
+    names = classes or tuple(map(str, range(probabilities.shape[1])))
+    check_enough(labels, names if per_class else (), coverage=coverage, groups=groups)
+    units = np.arange(len(labels)) if groups is None else group_numbers(groups, len(labels))
     thresholds = tuple(
-        _threshold(scores[own], coverage, None if units is None else units[own], of)
-        for own, of in parts
+        _threshold(scores[own], coverage, units[own])
+        for own, _ in _parts(labels, names if per_class else ())
     )
     return SetRule(score, coverage, thresholds, temperature, penalty, free)
+
+
+def _parts(labels: Labels, names: tuple[str, ...]) -> list[tuple[Indices, str]]:
+    """Return the images of each threshold (one per class if those have names), and their name."""
+    if not names:
+        return [(np.arange(len(labels)), "")]
+    return [(np.flatnonzero(labels == k), f" of {name}") for k, name in enumerate(names)]
+
+
+def check_enough(
+    labels: Labels,
+    names: tuple[str, ...] = (),
+    *,
+    coverage: float = 0.9,
+    groups: ArrayLike | None = None,
+) -> None:
+    """Raise if images are too few for a threshold; with `names` of classes, for one of each."""
+    least, what = images_for_coverage(coverage), "images" if groups is None else "groups of images"
+    units = np.arange(len(labels)) if groups is None else np.asarray(groups)
+    for own, of in _parts(labels, names):
+        known = len(np.unique(units[own]))
+        if known < least:
+            raise RelookError(
+                f"a coverage of {coverage:g} takes at least {least:,} {what}{of} that nothing was "
+                f"learned on, got {known:,}: give more, or a lower coverage"
+            )
 
 
 def images_for_coverage(coverage: float) -> int:
@@ -128,31 +152,29 @@ def coverage_deviation(coverage: float, images: int) -> float:
     return math.sqrt(share * (1 - share) / (images + 2))
 
 
-def _threshold(scores: FloatArray, coverage: float, units: ArrayLike | None, of: str) -> float:
+def _threshold(scores: FloatArray, coverage: float, units: Indices) -> float:
     """Return the ⌈(n + 1)·coverage⌉-th smallest of n scores.
 
     Of groups, each counts as one and a new one as the worst (Lee, Barber and Willett 2023).
     """
-    _, own, sizes = np.unique(
-        np.arange(len(scores)) if units is None else units, return_inverse=True, return_counts=True
-    )
-    least = images_for_coverage(coverage)
-    if len(sizes) < least:
-        what = "images" if units is None else "groups of images"
-        raise RelookError(
-            f"a coverage of {coverage:g} takes at least {least:,} {what}{of} that nothing was "
-            f"learned on, got {len(sizes):,}: give more, or a lower coverage"
-        )
+    _, own, sizes = np.unique(units, return_inverse=True, return_counts=True)
     order = np.argsort(scores, kind="stable")
     reached = np.cumsum(1 / sizes[own[order]]) / (len(sizes) + 1)
     return float(scores[order][np.searchsorted(reached, coverage - _ROUNDING)])
 
 
-def _check_options(score: str, coverage: float, penalty: float, free: int) -> None:
+def check_sets(
+    coverage: float = 0.9,
+    score: str = "aps",
+    per_class: bool = False,
+    penalty: float = PENALTY,
+    free: int = FREE,
+) -> None:
+    """Raise unless there are such sets."""
     if score not in get_args(Score):
         raise unknown_name("score", score, get_args(Score))
     for name, value, sound, wanted in (
-        ("coverage", coverage, 0 < coverage < 1, "a share between 0 and 1, as 0.9"),
+        ("coverage", coverage, 0 < coverage < 1, "a share between 0 and 1, as 0.9 for 90 %"),
         ("penalty", penalty, 0 <= penalty < math.inf, "a number from 0 on"),
         ("free", free, free >= 1, "a whole number from 1 on"),
     ):

@@ -100,6 +100,18 @@ class SearchJob:
         """The held-out images."""
         return (self.dataset if self.test is None else self.test).subset(self.split.held_out)
 
+    @cached_property
+    def left_out(self) -> int:
+        """How many images are neither searched on nor held out: nothing is fitted on them."""
+        known, own = self.dataset.identities, self.split
+        if not self.settings.left_out:
+            return 0
+        seen = union(set_of(known[own.search]), *(one.seen for one in self.settings.start_from))
+        unseen = ~is_in(known, seen)
+        if self.test is None:
+            unseen[own.held_out] = False
+        return int(unseen.sum())
+
     @property
     def halves(self) -> tuple[Indices, ...]:
         """The two halves of a cross-fit, which are also searched alone; otherwise none."""
@@ -287,12 +299,15 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
             f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
             "among those searched on: a gain on them proves nothing; leave them out"
         )
-    searched = np.arange(len(dataset))
-    if settings.left_out:
-        searched = stratified_split(
-            dataset.labels, settings.left_out, settings.seed, dataset.groups
-        )[0]
+    searched = searched_beside_test(dataset, settings.left_out, settings.seed)
     return Split(searched, np.setdiff1d(np.arange(len(test)), again))
+
+
+def searched_beside_test(dataset: Dataset, left_out: float, seed: int) -> Indices:
+    """Return the images to search with if a separate test set is compared on."""
+    if not left_out:
+        return np.arange(len(dataset))
+    return stratified_split(dataset.labels, left_out, seed, dataset.groups)[0]
 
 
 def _without_seen(split: Split, test: Dataset, settings: SearchSettings) -> Split:

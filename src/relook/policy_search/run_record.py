@@ -18,20 +18,22 @@ from relook.data import Dataset, read_groups
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.evaluation.comparison import save_comparison
 from relook.foundation.wording import first_line
-from relook.io.files import read_json, write_json_atomic
+from relook.io.files import one_line, read_json, write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
-from relook.io.identities import checked_set, set_of, union
+from relook.io.identities import checked_set, is_in, set_of, union
 from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
+from relook.numerics.arrays import Indices
 from relook.numerics.splits import Shares, Split
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.file import subpolicy_from_json, subpolicy_to_json
 from relook.policy.presets import is_preset
 from relook.policy.recipes import Group, Recipe
-from relook.policy_search.job import SearchJob, held_out_split
+from relook.policy_search.job import SearchJob, held_out_split, searched_beside_test
 from relook.policy_search.pool_predictions import Probe
 from relook.predictions.passes import KnownViews, View, distinct_views, fill_store
+from relook.predictions.store import stored_passes
 from relook.selection import SearchResult
 from relook.transforms.full_images import FullImages
 from relook.version import __version__
@@ -113,10 +115,31 @@ def load_run(path: Path) -> RunRecord:
     """Read run.json of a run directory."""
     file = path / "run.json"
     if not file.is_file():
+        check_ended(path)
         raise RunError(
             f"{path}: expected a finished run (run.json is missing); run  relook search  first"
         )
     return replace(RUN.read(file), path=path)
+
+
+def check_ended(path: Path) -> None:
+    """Raise if a search has begun in a directory, but not ended: how far it is, and what to do."""
+    run = RunDirectory(path)
+    if run.run.is_file() or not run.settings.is_file():
+        return
+    content: Any = read_json(run.settings, what="the settings of a relook run")
+    settings = content.get("settings") if isinstance(content, dict) else None
+    if not isinstance(settings, dict) or not {"strategy", "recipe"} <= settings.keys():
+        return  # of another command
+    known, done = stored_passes(run.predictions), "no result yet"
+    more = "run the same command again"
+    if known is not None:
+        done = f"{known.done:,} of {known.total:,} passes over the candidates are done"
+        in_rounds = settings["strategy"] == "conservative"
+        in_rounds = in_rounds and not (settings.get("race") or settings.get("cross_fit"))
+        if known.views and in_rounds:
+            more += f", with --finish to end with the {known.views} candidates that are complete"
+    raise RunError(f"{one_line(str(path))}: unfinished: {done}; {more}")
 
 
 def engine_of(record: RunRecord | None, asked: str, place: Path) -> dict[str, Any]:
@@ -215,6 +238,13 @@ class SearchedData:
     dataset: Dataset
     split: Split
 
+    @property
+    def unseen(self) -> Indices:
+        """The images that are held out, or that the search left out."""
+        known = self.dataset.identities
+        others = ~is_in(known, set_of(known[self.split.search]))
+        return np.union1d(self.split.held_out, np.flatnonzero(others))
+
 
 def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
     """Return how the search next to a policy split this data set; None if it used another one.
@@ -228,7 +258,7 @@ def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
     searched = _as_searched(record, dataset)
     if searched is None:
         return None
-    if record.settings.get("test") is not None:
+    if record.settings.get("test") is not None and not record.settings.get("left_out"):
         raise RelookError(
             f"{policy_path} was searched on all images of {dataset.name}: compare on the test "
             "set of that search, or on other images"
@@ -306,9 +336,14 @@ def _split_again(record: RunRecord, dataset: Dataset) -> SearchedData | None:
         raise _damaged(record, "expected the held-out share and the seed of the search")
     if not isinstance(left_out, int | float):
         raise _damaged(record, "expected the share of images that were left out")
-    crossed = record.settings.get("cross_fit") is True
-    split = held_out_split(dataset, None if crossed else Shares(share, left_out), seed)
-    if fingerprint(split.held_out) == record.split.get("held_out_fingerprint"):
+    if record.settings.get("test") is not None:
+        split = Split(searched_beside_test(dataset, left_out, seed), np.empty(0, np.int64))
+        same = fingerprint(split.search) == record.split.get("search_fingerprint")
+    else:
+        crossed = record.settings.get("cross_fit") is True
+        split = held_out_split(dataset, None if crossed else Shares(share, left_out), seed)
+        same = fingerprint(split.held_out) == record.split.get("held_out_fingerprint")
+    if same:
         return SearchedData(dataset, split)
     if dataset.fingerprint == record.data.get("fingerprint"):
         raise _damaged(record, "the held-out images do not follow from its settings")

@@ -17,7 +17,7 @@ import numpy as np
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
-from relook.evaluation.compare import compare
+from relook.evaluation.compare import LEFT_OUT, compare
 from relook.evaluation.comparison import Comparison
 from relook.foundation import notebook
 from relook.foundation.memory import size_text
@@ -47,6 +47,7 @@ from relook.policy_search.time_plan import (
     TimeRequest,
     can_have_rounds,
     gain_of_second_half,
+    left_out_note,
 )
 from relook.predictions.model_calls import current_engine, on_other_gpus
 from relook.predictions.passes import KnownViews
@@ -212,6 +213,8 @@ def _run_search(
             say_note(overrun)
     elif log is not None and current_engine() is None:
         log(job.time_text(job.seconds_a_pass()))
+    if job.left_out:
+        say(left_out_note(job, plan, time_request))
     times = [time.perf_counter()]
     job, probe = choose_variant(job, progress, log)
     rounds = None
@@ -228,9 +231,10 @@ def _run_search(
     # A cross-fit compares on the images that the pool was predicted on.
     known = KnownViews(job.views, selected.log_probs) if job.settings.cross_fit else None
     mistake = next((str(note) for note in notes if isinstance(note, SetUpNote)), None)
-    about: dict[str, Any] = {"model": {"engine": model.engine}}
-    about |= {} if mistake is None else {"set_up": mistake}
-    comparison = _compare_on_held_out(job, policy, known, progress, about)
+    record: dict[str, Any] = {"model": {"engine": model.engine}}
+    record |= {} if mistake is None else {"set_up": mistake}
+    record |= {LEFT_OUT: job.left_out} if job.left_out else {}
+    comparison = _compare_on_held_out(job, policy, known, progress, record)
     times.append(time.perf_counter())
     picks = tuple(int(predicted.candidates[pick]) for pick in selected.result.picks)
     trace = replace(selected.result, picks=picks, temperatures=policy.temperatures or ())

@@ -284,6 +284,14 @@ class TimeRequest:
         return TimePlan(pool_size, holdout, left_out, engine, size, self.seconds, pace, estimate)
 
 
+def left_out_note(job: SearchJob, plan: TimePlan | None, request: TimeRequest | None) -> str:
+    """Say how many images the search leaves out, and why."""
+    why = "split (--split) takes only the others"
+    if plan is not None and plan.seconds is not None and (request is None or request.images_free):
+        why = f"{duration(plan.seconds)} is too short for them (time, --time)"
+    return f"{job.left_out:,} of {len(job.dataset):,} images are left out: {why}"
+
+
 def _plan_file(path: Path) -> Path:
     file = RunDirectory(path).plan if path.is_dir() else path
     if not file.is_file():

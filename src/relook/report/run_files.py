@@ -19,6 +19,7 @@ from relook.evaluation.set_sizes import SETS, SetsRecord
 from relook.io.arrays import read_npz
 from relook.io.files import one_line, read_json
 from relook.policy import Policy
+from relook.policy_search.run_record import check_ended
 from relook.transforms.checks import check_images
 
 _LARGEST_EXAMPLES = 512_000_000
@@ -96,6 +97,7 @@ def read_run(path: Path) -> RunFiles:
         policy = Policy.load(path / "policy.json")
     scores = _read_scores(path / "search.json")
     if comparison is None and policy is None and not scores:
+        check_ended(path)
         raise RunError(
             f"{where}: expected a run with comparison.json, search.json or policy.json, got none: "
             f"run  relook search --out {where}  first"

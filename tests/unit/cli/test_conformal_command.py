@@ -112,11 +112,25 @@ def test_other_images_set_the_threshold_where_none_were_left(runs: Path, tmp_pat
     assert (sets.score, sets.free) == ("raps", 2)
 
 
+def test_what_cannot_be_made_is_refused_before_images_are_predicted(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relook.deploy.tta.view_plan.ViewPlan.predict", None)
+    words = (runs / "run", "--out", tmp_path / "p.json")
+    refused("takes at least 999 images that nothing", conformal, *words, "--coverage", 0.999)
+    refused("at least 19 images of 0 ", conformal, *words, "--coverage", 0.95, "--per-class")
+    found = relook.load(runs / "whole")  # which has no images for sets either
+    refused("coverage: expected a share", found.conformal, coverage=90, progress=False)
+
+
 def test_too_few_images_are_refused_with_how_many_it_takes(runs: Path, tmp_path: Path) -> None:
     words = (runs / "run", "--out", tmp_path / "p.json")
     refused("takes at least 999 images that nothing", conformal, *words, "--coverage", 0.999)
     refused("at least 19 images of 0 ", conformal, *words, "--coverage", 0.95, "--per-class")
     refused("unknown score 'ap'", conformal, *words, "--score", "ap")
+    conformal(*words[:1], "--method", "plain")
+    share = "coverage: expected a share between 0 and 1, as 0.9 for 90 %, got 90.0"
+    refused(share, conformal, runs / "run", "--coverage", 90)  # though policy.sets.json exists
     assert not (tmp_path / "p.json").exists()
 
 

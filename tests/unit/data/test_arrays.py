@@ -122,6 +122,10 @@ def test_missing_files_and_arrays_are_named(file: Path) -> None:
     refused("no such file", load_data, f"npz:{file}")
     np.savez(file, images=NHWC, y=LABELS)
     refused("no 'labels' among images, y", load_data, f"npz:{file}")
+    assert (load_data(f"npz:{file}", labelled=False).labels == 0).all()
+    np.savez(file, photos=np.zeros((3, 4, 4), np.uint8))
+    missing = "expected an array 'images', but there is no 'images' among photos"
+    refused(missing, load_data, f"npz:{file}", labelled=False)
     refused("expected a data set as npz:FILE", load_data, "npz:")
     refused("expected an npz archive", load_data, f"npz:{file.parent}")
 

@@ -14,6 +14,7 @@ from relook.cli.compare import compare_command
 from relook.cli.export import export_command
 from relook.data import load_data
 from relook.deploy.latency import TORCH, Fitting, engine_for, fit_latency
+from relook.evaluation.comparison import load_comparison
 from relook.evaluation.latency import LATENCY, Latency, Limit, Rung
 from relook.models import CallablePredictor, TorchPredictor
 from relook.models.onnx_runtime import is_installed
@@ -110,6 +111,22 @@ def test_an_export_within_a_time_is_measured_and_kept(run: SearchedRun, tmp_path
     assert kept.best.milliseconds is not None
     refused("--views or --latency", run_command, *words, "--force", "--views", 1, "--latency", "1s")
     refused("for the plain image alone", run_command, *words, "--force", "--latency", "0.00001ms")
+
+
+def test_a_time_within_which_the_verdict_recommends_the_plain_image_says_so(
+    run: SearchedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relook.evaluation.outcomes.RELEVANT_GAIN", 1.0)
+    run_command("compare", run.path, "--methods", "plain", "--budgets", 2)
+    verdict = load_comparison(run.path / "comparison.json").verdict
+    assert verdict.recommended_method == "plain"
+    words = ("export", run.path, "--channels", 1, "--latency", "1000s")
+    done = run_command(*words, "--out", tmp_path / "model.onnx")
+    advised = ", as the verdict recommends; more views were not timed: method='policy' (--method"
+    assert advised in done.stderr
+    assert LATENCY.read(run.path / "latency.json").plain_advised
+    asked = run_command(*words, "--method", "plain", "--out", tmp_path / "other.onnx")
+    assert "as the verdict recommends" not in asked.stderr
 
 
 def test_a_comparison_has_the_frontier_and_so_do_show_and_report(run: SearchedRun) -> None:

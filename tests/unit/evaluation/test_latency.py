@@ -101,3 +101,8 @@ def test_the_answer_in_words() -> None:
     )
     assert [found.further(place) for place in range(3)] == [None, 2.0, 2.5]
     assert "2 threads" in found.where
+    advised = replace(found, rungs=rungs[:1], chosen=0, budget=60.0, plain_advised=True)
+    assert advised.sentence == (
+        "Within 60 ms: the plain image, 2 ms, cLL −0.5000, as the verdict recommends; more views "
+        "were not timed: method='policy' (--method policy) finds how many fit."
+    )

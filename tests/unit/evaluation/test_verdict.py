@@ -285,12 +285,21 @@ def test_too_few_images_are_said_with_how_many_would_do() -> None:
     assert verdict.sentence.startswith("Too few images to tell: use the plain image. ")
     # The lower end is 0.0261 below 0.02: 60 · (0.0261 / 0.02)² = 102 just leave zero out.
     assert (
-        "About 200 images like these 60 would be needed to show a gain of 0.02 in cLL."
+        "About 200 held-out images like these 60 would be needed to show a gain of 0.02 in cLL: "
+        "give more, or search with cross_fit=True (--cross-fit), which compares on all images."
     ) in verdict.sentence
+    left_out = judged(scores, left_out=700).sentence
+    assert (
+        "in cLL: the search left 700 images out, which  relook compare RUN --data DATA,  or "
+        "found.compare(images, labels), uses too."
+    ) in left_out
+    halves = judged(scores, cll_name="cross-fit cLL", cross_fit=True).sentence
+    assert "About 200 images like these 60 would" in halves
+    assert "in cLL: give more. " in halves
     # Where the estimate is no gain, it is the smallest one worth looking for.
     worse = gains(60, gps_10=-0.01)
     sentence = judged(worse).sentence
-    assert " to show a gain of 0.01 in cLL." in sentence
+    assert " to show a gain of 0.01 in cLL: give more" in sentence
     many = gains(6000, gps_10=-0.001)
     assert "too few" not in judged(many).sentence.lower()
 

@@ -152,6 +152,34 @@ def test_what_fits_stays_as_it_is_and_what_does_not_is_cut(speed: Speed) -> None
     assert str(plan).endswith(" at 33 passes/s")
 
 
+def test_images_left_out_are_told_with_the_reason(speed: Speed, tmp_path: Path) -> None:
+    speed(0.03)
+    said: list[str] = []
+    searched(tmp_path / "run", request(time="2m"), log=said.append)
+    job = fit_to_time(plan_search(MODEL, DIGITS, SETTINGS), request(time="2m"))[0]
+    assert len(job.split.search) + len(job.split.held_out) + job.left_out == 700
+    told = f"{job.left_out} of 700 images are left out: 2 min is too short for them (time, --time)"
+    assert told in said
+    searched(tmp_path / "again", request(plan=tmp_path / "run"), log=said.append)
+    assert said.count(told) == 2
+    speed(1e-6)
+    searched(None, request(), log=said.append)
+    assert sum("are left out" in line for line in said) == 2
+    split = replace(SETTINGS, pool_size=4).with_split("100:50", len(DIGITS))
+    own = request("100:50", time="2m")
+    search_dataset(MODEL, DIGITS, split, time_request=own, log=said.append)
+    assert "550 of 700 images are left out: split (--split) takes only the others" in said
+
+
+def test_copies_of_searched_images_are_not_left_out() -> None:
+    twice = DIGITS.subset(np.concatenate([np.arange(300), np.arange(300)]))
+    job = plan_search(MODEL, twice, SETTINGS.with_split("100:50", 600))
+    known = twice.identities
+    left = ~np.isin(known, known[job.split.search])
+    left[job.split.held_out] = False
+    assert job.left_out == left.sum() < 450
+
+
 def test_more_than_the_normal_time_has_a_larger_pool(speed: Speed) -> None:
     speed(0.001)
     for effort, size in {"quick": 80, "normal": 80, "thorough": LARGER_POOL}.items():

@@ -16,6 +16,7 @@ from relook.cli.shared.console import say, typed_command
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import Options
+from relook.evaluation.compare import LEFT_OUT
 from relook.evaluation.unseen import apart, left_out_note, unseen_places, unused_part
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
@@ -27,6 +28,7 @@ from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.run_record import (
     RunRecord,
+    SearchedData,
     engine_of,
     held_out_part,
     load_run,
@@ -44,7 +46,7 @@ class PolicyInputs:
     """Model, images and policies; `indices` are the images' places in the whole data set.
 
     `balanced`: the search gave each class the same weight. `left_out` are the images that its
-    split left out, if requested.
+    split left out, if requested; `unused` counts those that are neither used nor were searched on.
     """
 
     predictor: Predictor
@@ -55,6 +57,7 @@ class PolicyInputs:
     record: Mapping[str, Any]
     balanced: bool
     left_out: Dataset | None = None
+    unused: int = 0
 
     def with_model(self, model: Accelerated) -> Self:
         """Return the inputs with an accelerated model, whose engine is recorded."""
@@ -131,8 +134,16 @@ class PolicySource:
         return inputs.with_model(model)
 
     def read(self) -> PolicyInputs:
-        """Load model, images and policies, from a run or from the options."""
+        """Load model, images and policies, from a run or from the options.
+
+        Of a run's own images these are the held-out ones; if they are given, also those that the
+        search left out.
+        """
         return self._read(self._completed())
+
+    def read_unseen(self) -> PolicyInputs:
+        """As `read`, but always with the images that the search left out."""
+        return self._read(self._completed(), unseen=True)
 
     def read_with_left_out(self, how_to_leave_out: str) -> PolicyInputs:
         """Also return the images that the search's split left out; raises if there are none."""
@@ -151,6 +162,7 @@ class PolicySource:
         completed: _Completed,
         how_to_leave_out: str | None = None,
         *,
+        unseen: bool = False,
         everything: bool = False,
     ) -> PolicyInputs:
         paths, options, search = completed.paths, completed.options, completed.record
@@ -164,9 +176,10 @@ class PolicySource:
         left_out = None
         if how_to_leave_out is not None:
             left_out = unused_part(dataset, used_images(paths[0], policies[0]), how_to_leave_out)
-        indices, searched = np.arange(len(dataset)), None
+        indices, searched, unused = np.arange(len(dataset)), None, 0
         if not everything:
-            dataset, indices, searched = _held_out(paths, policies, dataset)
+            unseen = unseen or self.data is not None
+            dataset, indices, searched, unused = _unseen(paths, policies, dataset, unseen)
         validation = searched if validation is None else _without(validation, dataset)
         record = {
             "command": typed_command(),
@@ -177,7 +190,8 @@ class PolicySource:
             record["set_up"] = search.set_up
         balanced = was_balanced(completed.nearest_search())
         return PolicyInputs(
-            predictor, dataset, indices, validation, policies, record, balanced, left_out
+            *(predictor, dataset, indices, validation, policies, record, balanced, left_out),
+            unused=unused,
         )
 
     def _completed(self) -> _Completed:
@@ -232,6 +246,9 @@ class ComparisonSource(PolicySource):
         """Load model, images, policies and recipe, from a run or from the options."""
         completed = self._completed()
         inputs = self._read(completed)
+        if inputs.unused:
+            say(f"--data uses the {inputs.unused:,} images that the search left out, too")
+            inputs = replace(inputs, record={**inputs.record, LEFT_OUT: inputs.unused})
         recipe = _recipe(completed.options, completed.nearest_search(), inputs.policies[0])
         return ComparisonInputs(**vars(inputs), recipe=recipe)
 
@@ -267,25 +284,37 @@ def _images(
     return dataset, loading.read_data(given["validation"], like=dataset, **keywords)
 
 
-def _held_out(
-    paths: Sequence[Path], policies: Sequence[Policy], dataset: Dataset
-) -> tuple[Dataset, NDArray[np.int64], Dataset | None]:
-    """Return the images that no policy was found on, their places, and those for validation."""
+def _unseen(
+    paths: Sequence[Path], policies: Sequence[Policy], dataset: Dataset, left_out_too: bool
+) -> tuple[Dataset, NDArray[np.int64], Dataset | None, int]:
+    """Return the images that no policy was found on, their places, and those for validation.
+
+    Those that a search left out are among them only if `left_out_too`; else their number is last.
+    """
     splits = [split for path in paths if (split := held_out_part(path, dataset)) is not None]
     whole = splits[0].dataset if splits else dataset
-    held_out = unseen_places(whole, policies, [one.split.held_out for one in splits])
-    searched = np.setdiff1d(np.arange(len(whole)), held_out)
-    if any(is_in(whole.identities[held_out], policy.seen).any() for policy in policies):
+    used = unseen = unseen_places(whole, policies, [one.unseen for one in splits])
+    if not left_out_too:
+        used = unseen_places(whole, policies, [one.split.held_out for one in splits])
+    searched = np.setdiff1d(np.arange(len(whole)), used)
+    if any(is_in(whole.identities[used], policy.seen).any() for policy in policies):
         say(f"{whole.name}: each image is scored by views that were learned on the other half")
     elif splits:
         searched = splits[0].split.search
-        say(
-            f"the policy was searched on {whole.name}: only its {len(held_out):,} held-out images "
-            "are used"
-        )
+        say(f"the policy was searched on {whole.name}: {_used_text(splits[0], used)} are used")
     elif len(searched):
-        say(left_out_note(whole, len(held_out)))
-    return whole.subset(held_out), held_out, whole.subset(searched) if len(searched) else None
+        say(left_out_note(whole, len(used)))
+    validation = whole.subset(searched) if len(searched) else None
+    return whole.subset(used), used, validation, len(unseen) - len(used)
+
+
+def _used_text(searched: SearchedData, used: NDArray[np.int64]) -> str:
+    """Describe the used ones of the images that were searched on."""
+    more = len(np.setdiff1d(used, searched.split.held_out))
+    if not more:
+        return f"only its {len(used):,} held-out images"
+    held_out = f"{len(used) - more:,} held-out images and " if more < len(used) else ""
+    return f"its {held_out}{more:,} that the search left out"
 
 
 def _without(validation: Dataset, dataset: Dataset) -> Dataset:

@@ -24,7 +24,7 @@ from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.presets import is_preset, preset_name
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy_search.run_record import RunRecord, load_run, recorded_recipe
+from relook.policy_search.run_record import RunRecord, check_ended, load_run, recorded_recipe
 from relook.transforms.centre_crop import CentreCrop
 
 _FROM_SEARCH = ("model", *OF_MODEL, "channels", "classes")
@@ -56,7 +56,10 @@ class RunOrPolicy:
     def policies(self) -> list[Path]:
         """The policy files: those given, or else the run's."""
         files = [path for path in self._given() if not path.is_dir()]
-        return files or ([] if self.directory is None else [self.directory / "policy.json"])
+        if files or self.directory is None:
+            return files
+        check_ended(self.directory)
+        return [self.directory / "policy.json"]
 
     @property
     def policy(self) -> Path:

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from relook.data import Dataset, as_dataset, load_data
+from relook.data.base import NO_CLASSES
 from relook.data.decode import (
     Unreadable,
     decode_image,
@@ -42,7 +43,6 @@ _HEADS_AT_ONCE = 4096
 _BLOCK_PIXELS = 1 << 23  # 256 images of 181×181, 167 of 224×224
 _NO_PROGRESS = Preparation()
 _CUT = ", crops cut from the originals"
-_NO_CLASSES = ("not known", "neither")  # placeholders: a data set must have classes
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def open_source(spec: str, wanted: Preparation) -> ImageSource:
         return _from_files(path, _walk(path), spec, wanted)
     if path.is_file():
         return _from_files(Path(), [spec], spec, wanted)
-    return _from_dataset(load_data(spec, wanted))
+    return _from_dataset(load_data(spec, wanted, labelled=False))
 
 
 def file_source(spec: str) -> str:
@@ -271,7 +271,7 @@ def _unlabelled_files(spec: str, wanted: Preparation) -> Dataset:
         raise RelookError(f"{spec}: expected images, got none that can be read")
     known = source.identify(places)
     labels = np.zeros(len(places), np.int64)
-    return Dataset(_joined(found, len(places), known), labels, _NO_CLASSES, spec, identities=known)
+    return Dataset(_joined(found, len(places), known), labels, NO_CLASSES, spec, identities=known)
 
 
 def _joined(parts: list[Tensor | FullImages], count: int, identities: Any) -> Tensor | FullImages:

@@ -44,6 +44,7 @@ from relook.policy import Policy, SubPolicy
 
 WEIGHTS, POLICY, RECORD, STATE = "weights.safetensors", "policy.json", "distil.json", "state"
 _ENOUGH = 5000  # images: docs/howto/distil.md
+_MEASURED = f"where it was measured, {_ENOUGH:,} helped and 1,500 did not (docs/howto/distil.md)"
 
 
 @dataclass(frozen=True)
@@ -71,22 +72,19 @@ class Record:
         """The result and the advice that follows from it."""
         if self.verdict is not None:
             few = not self.verdict.helps and self.images < _ENOUGH
-            return f"{self.verdict.sentence} {self._too_few}" if few else self.verdict.sentence
+            return f"{self.verdict.sentence} {self._few}" if few else self.verdict.sentence
         if not self.written:
             text = "No epoch came nearer to the policy's predictions: keep the old weights."
-            return f"{text} {self._too_few}" if self.images < _ENOUGH else text
+            return f"{text} {self._few}" if self.images < _ENOUGH else text
         return (
             "There are new weights, but no labelled images to evaluate them on: compare them "
             "before you use them."
         )
 
     @property
-    def _too_few(self) -> str:
+    def _few(self) -> str:
         """A note that more images may be needed."""
-        return (
-            f"It learned from {count(self.images, 'image')}; where it was measured, {_ENOUGH:,} "
-            "helped and 1,500 did not (docs/howto/distil.md)."
-        )
+        return f"It learned from {count(self.images, 'image')}; {_MEASURED}."
 
 
 DISTIL = Kind(Record, "relook-distil", 1, "the record of a distillation", "distil", partly=True)
@@ -108,6 +106,13 @@ class Distilled:
 
     def __str__(self) -> str:
         return self.record.sentence
+
+
+def few_images_note(images: int) -> str | None:
+    """Return a note, before any work is done, if there may be too few images to learn from."""
+    if images >= _ENOUGH:
+        return None
+    return f"{count(images, 'image')} may be too few to learn from: {_MEASURED}"
 
 
 def distil_policy(

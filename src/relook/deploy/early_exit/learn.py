@@ -28,13 +28,7 @@ from relook.errors import RelookError
 from relook.io.identities import UNKNOWN, Identities, is_in, set_of, union
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
-from relook.numerics.intervals import (
-    group_numbers,
-    images_needed,
-    independent_images,
-    loss_bound,
-    mean_and_error,
-)
+from relook.numerics.intervals import images_needed, independent_images, loss_bound
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 
@@ -44,8 +38,6 @@ Thresholds = tuple[float, ...]
 PRICES: tuple[float, ...] = tuple(float(price) for price in np.geomspace(1e-5, 1.0, 76))
 """Prices of a view, in nats of log-likelihood; rising, so that views fall."""
 
-_VIEWS_ERROR = 0.1  # allowed error of the mean number of views, as a share of the budget
-_Z95 = 1.96
 _BISECTIONS = 40
 _BLENDS = (0.25, 0.5, 0.75, 1.0)
 
@@ -91,7 +83,8 @@ def check_target(
     if known < needed:
         raise RelookError(
             f"{target}: {known:,} {_units(groups)} to learn on are too few to support it: at least "
-            f"{needed:,} are needed, half of them to learn the rule and half to check it"
+            f"{needed:,} are needed, half of them to learn the rule and half to check it: give "
+            "more (--data), or allow a larger loss"
         )
 
 
@@ -142,8 +135,6 @@ def learn_early_exit(
             _family(exits.part(train)), exits.part(test), wanted, test_groups
         )
     views = first_exits(exits.confidence, thresholds)
-    if wanted.kind == "views":
-        _check_budget(views, wanted, groups)
     return EarlyExit(
         thresholds,
         temperatures,
@@ -161,7 +152,8 @@ def check_unseen(identities: Identities, seen: bytes) -> None:
     if again:
         raise RelookError(
             f"expected images that neither the policy nor its early exit was found on, but "
-            f"{again:,} of {len(identities):,} are among those: leave them out"
+            f"{again:,} of {len(identities):,} are among those: leave them out, or give others "
+            "(--data)"
         )
 
 
@@ -230,21 +222,6 @@ def _blend(one: Thresholds, other: Thresholds, share: float) -> Thresholds:
     return tuple((1 - share) * a + share * b for a, b in zip(one, other, strict=True))
 
 
-def _check_budget(views: Indices, target: ExitTarget, groups: ArrayLike | None) -> None:
-    even = np.ones(len(views))
-    known = independent_images(even, groups)
-    numbers = None if groups is None else group_numbers(groups, len(views))
-    _, error = mean_and_error(views.astype(np.float64), even, numbers)
-    spread = error * math.sqrt(known / (known - 1)) if known > 1 else math.inf
-    needed = known * (_Z95 * spread / (_VIEWS_ERROR * target.value)) ** 2
-    if not needed <= known:
-        many = f"about {math.ceil(needed):,}" if math.isfinite(needed) else "more"
-        raise RelookError(
-            f"{target}: {int(known):,} {_units(groups)} are too few to know the mean number of "
-            f"views within {_VIEWS_ERROR:.0%}: {many} are needed".replace("0%", "0 %")
-        )
-
-
 def _family(fitted: ScoredExits) -> Iterator[Thresholds]:
     """Yield rules from the most careful to the boldest, with blends between neighbours."""
     last = (1.0,) * (len(fitted.confidence) - 1)
@@ -294,4 +271,6 @@ def _more_images(lost: float, gained: float, images: float, loss: float) -> str:
     factor = 1
     while loss_bound(lost * factor, gained * factor, images * factor) > loss:
         factor += 1
-    return f"about {2 * images * factor:,.0f} are needed, or allow a larger loss"
+    return (
+        f"about {2 * images * factor:,.0f} are needed: give more (--data), or allow a larger loss"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from relook.policy import Policy
 BUDGETS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 14.0, 20.0, 30.0, 50.0)
 """Mean numbers of views on the curve, up to the policy's own."""
 
+_VIEWS_ERROR = 0.1  # of the mean number of views, beyond which more images are asked for
 _SAMPLE = 256  # images from which the variance of a difference in cLL is estimated
 
 
@@ -58,14 +59,16 @@ class ExitReport:
     """An early exit compared with fixed budgets, on `images` images that it was not learned on.
 
     cLL is the log-likelihood at the rule's own temperatures, for the fixed budgets as well.
-    `over_same` compares with the fixed budget that costs exactly the same, `over_next` with the
-    next whole number of views, `over_full` with all views. `curve` holds rules for other mean
-    numbers of views, `fixed` every number of views; `exits` counts images by their views.
+    `views` has the interval of the mean number of views. `over_same` compares with the fixed budget
+    that costs exactly the same, `over_next` with the next whole number of views, `over_full` with
+    all views. `curve` holds rules for other mean numbers of views, `fixed` every number of views;
+    `exits` counts images by their views.
     """
 
     rule: EarlyExit
     images: int
     own: ExitPoint
+    views: Interval
     over_same: Difference
     over_next: Difference
     over_full: Difference
@@ -85,12 +88,26 @@ class ExitReport:
         same, full = self.over_same, self.over_full.accuracy
         versus = "better than" if same.cll.low > 0 else "no better than"
         text = (
-            f"{self.own.views:.2f} views per image instead of {self.rule.views} "
+            f"{self.own.views:.2f} [{self.views.low:.2f}, {self.views.high:.2f}] views per image "
+            f"instead of {self.rule.views} "
             f"({self.saving:.1f} × fewer): accuracy {100 * full.estimate:+.2f} points "
             f"[{100 * full.low:+.2f}, {100 * full.high:+.2f}] against all views, "
             f"and {versus} a fixed {same.views:.2f} views per image (cLL {same.cll})"
         ).replace("-", "−")
         return f"{text}. {self.doubt}" if self.doubt else text
+
+    @property
+    def note(self) -> str | None:
+        """How uncertain the mean number of views is, if it is the target and that is much."""
+        error = (self.views.high - self.views.low) / 2 / self.own.views
+        if not self.rule.target.startswith("views") or error <= _VIEWS_ERROR:
+            return None
+        needed = math.ceil(self.images * (error / _VIEWS_ERROR) ** 2)
+        return (
+            f"{self.images:,} images tell the mean number of views only within "
+            f"{100 * error:.0f} %; about {needed:,} to report on would tell it within "
+            f"{100 * _VIEWS_ERROR:.0f} % (--data)"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON-able data."""
@@ -147,6 +164,7 @@ def report_early_exit(
         rule=rule,
         images=len(labels),
         own=_point(exits, views),
+        views=_mean_views(views, first_exits(learned.confidence, rule.thresholds), groups),
         over_same=over(float(views.mean())),
         over_next=over(math.ceil(views.mean())),
         over_full=over(rule.views),
@@ -158,6 +176,12 @@ def report_early_exit(
         exits=tuple(int(count) for count in np.bincount(views, minlength=rule.views + 1)[1:]),
         doubt=doubt_of(known, rule.seen),
     )
+
+
+def _mean_views(views: Indices, learned: Indices, groups: ArrayLike | None) -> Interval:
+    """Return the mean number of views; a few images may vary less than those `learned` on."""
+    found = paired_interval(views, groups=groups, likely=float(learned.var()))
+    return replace(found, low=max(1.0, found.low))
 
 
 def _point(exits: ScoredExits, views: Indices) -> ExitPoint:

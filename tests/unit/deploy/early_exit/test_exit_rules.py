@@ -137,11 +137,38 @@ def test_the_same_seed_gives_the_same_rule() -> None:
 
 
 def test_too_few_images_are_refused_with_the_number_needed() -> None:
-    for images, target, message in (
-        (400, "accuracy-loss=0.005", r"400 images .* too few .* at least 1,078 are needed"),
-        (30, "views=2", r"views=2: 30 images are too few .* about \d+ are"),
-    ):
-        refused(message, learn_early_exit, *predictions(images), policy_of(), target)
+    message = r"400 images .* too few .* at least 1,078 are needed.*: give more \(--data\)"
+    own = *predictions(400), policy_of(), "accuracy-loss=0.005"
+    refused(message, learn_early_exit, *own)
+
+
+def test_a_mean_of_few_images_has_a_wide_interval_instead_of_a_refusal() -> None:
+    few, many = (_report("views=2", images) for images in (30, 3000))
+    for report in (few, many):
+        assert report.views.low < report.own.views < report.views.high
+        interval = f"[{report.views.low:.2f}, {report.views.high:.2f}] views per image instead of"
+        assert f"{report.own.views:.2f} {interval}" in report.sentence
+    assert many.note is None
+    assert few.note is not None
+    told = re.fullmatch(
+        r"30 images tell the mean number of views only within (\d+) %; about (\d+) to report on "
+        r"would tell it within 10 % \(--data\)",
+        few.note,
+    )
+    assert told is not None
+    assert int(told[2]) == pytest.approx(30 * (int(told[1]) / 10) ** 2, rel=0.1)
+
+
+def test_the_interval_of_the_mean_number_of_views_contains_that_of_all_images() -> None:
+    learned_on, policy = predictions(300, 1), policy_of()
+    rule = learn_early_exit(*learned_on, policy, "views=2")
+    exited = apply_early_exit(rule, predictions(20_000, 999)[0], exit_counts(policy))
+    held = []
+    for seed in range(2, 42):
+        own = predictions(40, seed)
+        found = report_early_exit(rule, *own, policy, learned_on=learned_on).views
+        held.append(found.low <= exited.views.mean() <= found.high)
+    assert np.mean(held) >= 0.85
 
 
 def test_a_loss_that_no_rule_keeps_to_is_refused() -> None:
@@ -235,13 +262,13 @@ def test_too_few_groups_are_refused_with_the_number_needed() -> None:
         *(log_probs, labels, policy_of(3), "accuracy-loss=0.005"),
         groups=groups,
     )
-    log_probs, labels, groups = _copies(20, 40, 0)
-    refused(
-        r"views=2: 20 groups of images are too few .* about \d+ are",
-        learn_early_exit,
-        *(log_probs, labels, policy_of(3), "views=2"),
-        groups=groups,
+    learned_on, (log_probs, labels, groups) = predictions(300, 1, views=3), _copies(20, 40, 0)
+    rule = learn_early_exit(*learned_on, policy_of(3), "views=2")
+    own = rule, log_probs, labels, policy_of(3)
+    alone, grouped = (
+        report_early_exit(*own, learned_on=learned_on, groups=one).views for one in (None, groups)
     )
+    assert grouped.high - grouped.low > 3 * (alone.high - alone.low)
 
 
 def test_a_few_lucky_images_are_not_sure_of_a_difference() -> None:
