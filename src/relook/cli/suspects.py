@@ -7,7 +7,14 @@ from pathlib import Path
 
 from relook.api.recorded import as_recorded
 from relook.cli.shared import options, sources
-from relook.cli.shared.console import console, print_json, print_text, progress_bar, resumable, say
+from relook.cli.shared.console import (
+    console,
+    print_json,
+    print_verdict,
+    progress_bar,
+    resumable,
+    say,
+)
 from relook.cli.shared.inputs import PolicySource, images_option
 from relook.cli.shared.option_groups import expand_options, option
 from relook.deploy.recommended import deployed
@@ -72,7 +79,7 @@ def suspects_command(
     for path in (as_csv, gallery):
         if path is not None:
             say(f"written to {path}")
-    print_text(found.sentence, style="bold")
+    print_verdict(found.sentence)
 
 
 def _announce_views(checked: PolicySource) -> None:
