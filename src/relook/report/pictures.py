@@ -121,8 +121,7 @@ def policy_views(
 
 def _lines(subpolicy: SubPolicy) -> list[str]:
     """Return the sub-policy's text, a line for each step, in characters that the font has."""
-    lines = [str(step) for step in subpolicy.all_steps] or [str(subpolicy)]
-    return [line.translate(_NOT_IN_FONT) for line in lines]
+    return str(subpolicy).translate(_NOT_IN_FONT).split(" · ")
 
 
 @dataclass(frozen=True)

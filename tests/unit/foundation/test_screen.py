@@ -26,7 +26,8 @@ class Terminal(io.StringIO):
 
 VERDICT = (
     "Helps: use the learned policy with 8 views. Compared with the plain image: held-out cLL "
-    "+0.0628 [+0.0255, +0.1002], accuracy +1.4 points [+0.1, +3.0]. It loses on 1 class: St. Bernard."
+    "+0.0628 [+0.0255, +0.1002], accuracy +1.4 points [+0.1, +3.0]. It loses on 1 class: "
+    "St. Bernard."
 )
 
 
