@@ -98,7 +98,7 @@ def _print(found: Suspects) -> None:
     for name in ("image", "label", "suggested", "p(label)", "p(suggested)", "views", "confident"):
         table.add_column(name, justify="right" if name.startswith(("p(", "views")) else "left")
     for one in found.found[:_SHOWN]:
-        numbers = f"{one.score:.2g}", f"{one.probability:.2f}", f"{one.views_agree}/{found.views}"
+        numbers = one.score_text, f"{one.probability:.2f}", f"{one.views_agree}/{found.views}"
         confident = "yes" if one.confident else ""
         table.add_row(one.file, one.label, one.suggested, *numbers, confident)
     console.print(table)
