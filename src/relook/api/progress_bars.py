@@ -23,6 +23,7 @@ from rich.text import Text
 
 from relook.foundation import wording
 from relook.foundation.progress import StageProgress
+from relook.foundation.screen import print_prose
 from relook.io.files import for_terminal
 
 messages = Console(stderr=True, highlight=False, emoji=False)
@@ -189,7 +190,7 @@ def is_shown(progress: ProgressChoice) -> bool:
 
 def say(text: str) -> None:
     """Print a message on stderr, apart from the results."""
-    messages.print(escape(for_terminal(text)), soft_wrap=True)
+    print_prose(messages, for_terminal(text))
 
 
 def _is_live() -> bool:

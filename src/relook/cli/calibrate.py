@@ -8,7 +8,14 @@ from typing import Any
 
 from relook.api.recorded import as_recorded
 from relook.cli.shared import loading, options, sources
-from relook.cli.shared.console import console, print_json, print_table, progress_bar, resumable, say
+from relook.cli.shared.console import (
+    print_json,
+    print_table,
+    print_text,
+    progress_bar,
+    resumable,
+    say,
+)
 from relook.cli.shared.inputs import BALANCE_NOTE
 from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
@@ -140,7 +147,7 @@ def _print_scores(fitted: CalibratedPolicy) -> None:
     if fitted.after is None:
         return
     (cll, ece), (new_cll, new_ece) = fitted.before.values(), fitted.after.values()
-    console.print(
+    print_text(
         f"all views, cross-validated: cLL {wording.plain(cll, 4)} → {wording.plain(new_cll, 4)}, "
         f"calibration error (ECE) {100 * ece:.1f} % → {100 * new_ece:.1f} %"
     )
@@ -151,12 +158,12 @@ def _print_fitted(old: Policy, new: Policy) -> None:
     before, after = old.view_temperature, new.view_temperature
     if before != 1 or after != 1:
         was = "" if before == after else f" (was {before:.4g})"
-        console.print(f"view temperature {after:.4g}{was}")
+        print_text(f"view temperature {after:.4g}{was}")
     known = old.temperatures if len(old) == len(new) else None
     for length, temperature in enumerate(new.temperatures or (), 1):
         if length in (1, 2, 5, 10, 20, 50, 100, len(new.temperatures or ())):
             was = "" if known is None else f" (was {known[length - 1]:.4f})"
-            console.print(f"first {length:>3}: temperature {temperature:.4f}{was}")
+            print_text(f"first {length:>3}: temperature {temperature:.4f}{was}")
 
 
 def _print_weights(weighed: WeighedPolicy) -> None:

@@ -18,6 +18,7 @@ from relook.cli.shared.console import (
     print_json,
     print_table,
     print_text,
+    print_verdict,
     resumable,
     say,
 )
@@ -298,6 +299,6 @@ def _print(
     ]
     for line in filter(None, lines):
         print_text(line)
-    print_text(comparison.verdict.sentence, style="bold")
+    print_verdict(comparison.verdict.sentence)
     for one in checked:
         print_text(str(one))

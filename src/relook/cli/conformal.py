@@ -12,6 +12,7 @@ from relook.cli.shared.console import (
     print_json,
     print_table,
     print_text,
+    print_verdict,
     progress_bar,
     resumable,
     say,
@@ -142,7 +143,7 @@ def _print(found: PolicySets, coverage: float) -> None:
         if found.report.figures is None:
             print_text("too few images to measure coverage and size")
         else:
-            print_text(sets_sentence(found.report, coverage), style="bold")
+            print_verdict(sets_sentence(found.report, coverage))
         if found.note is not None:
             print_text(found.note)
         if found.report.of_plain:

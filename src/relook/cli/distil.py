@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import typer
-
 from relook.api.progress_bars import search_bars
 from relook.cli.shared import loading, options
-from relook.cli.shared.console import print_json, print_table, print_text, resumable, say
+from relook.cli.shared.console import (
+    print_json,
+    print_table,
+    print_text,
+    print_verdict,
+    resumable,
+    say,
+)
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
 from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset, Preparation
@@ -140,7 +145,7 @@ def _print_cost(inputs: PolicyInputs, dataset: Dataset, training: Training, as_j
     if as_json:
         print_json({"model_passes": passes, "images_taught": steps, "estimated_seconds": seconds})
         return
-    typer.echo(
+    print_text(
         f"{passes:,} model passes and {steps:,} training images: about {duration(seconds)} with "
         "torch; nothing was written"
     )
@@ -174,7 +179,7 @@ def _print(found: Distilled, out: Path, export_command: str | None, as_json: boo
         say(f"{count(record.left_out, 'image')} left out: the gain is measured on them")
     if record.verdict is not None:
         print_table(distil_table(record.verdict))
-    print_text(record.sentence, style="bold")
+    print_verdict(record.sentence)
     if not record.written:
         say(f"no weights were written; {out} has the record")
         return

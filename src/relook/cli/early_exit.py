@@ -13,7 +13,7 @@ from relook.cli.shared import options, sources
 from relook.cli.shared.console import (
     print_json,
     print_table,
-    print_text,
+    print_verdict,
     progress_bar,
     resumable,
     say,
@@ -150,7 +150,7 @@ def _finish(
     if report.note is not None:
         say(f"note: {report.note}")
     say(f"written to {file}, and {file.stem}-report.json" + (", figures/" if drawn else ""))
-    print_text(report.sentence, style="bold")
+    print_verdict(report.sentence)
 
 
 def _draw(report: ExitReport, directory: Path) -> list[Path]:

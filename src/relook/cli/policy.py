@@ -6,12 +6,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from relook.cli.shared import options
-from relook.cli.shared.console import RESUME_HINT, console, print_json, progress_bar, resumable, say
+from relook.cli.shared.console import (
+    RESUME_HINT,
+    console,
+    print_json,
+    print_text,
+    progress_bar,
+    resumable,
+    say,
+)
 from relook.cli.shared.option_groups import FieldsOf, argument, expand_options, option
 from relook.cli.shared.sources import refuse_to_overwrite
 from relook.errors import RelookError
@@ -76,7 +83,7 @@ def _write(policy: Policy, out: Path, as_json: bool) -> None:
     kind = "fixed draws" if policy.is_fixed else "fresh draws"
     recipe = "" if policy.recipe is None else f", recipe {policy.recipe}"
     average = wording.at_view_temperature(policy.view_temperature)
-    typer.echo(
+    print_text(
         f"{entries} ({len(policy.counts())} distinct), {kind}{recipe}{average}, written to "
         f"{one_line(str(out))}"
     )
@@ -152,7 +159,7 @@ def _print_needs(plan: SelectionPlan, shape: tuple[int, int, int], as_json: bool
         print_json(asdict(plan))
         return
     candidates, images, classes = shape
-    typer.echo(f"{candidates:,} candidates × {images:,} images × {classes:,} classes: {plan}")
+    print_text(f"{candidates:,} candidates × {images:,} images × {classes:,} classes: {plan}")
 
 
 def _print_steps(result: SearchResult, objective: str) -> None:
@@ -162,5 +169,5 @@ def _print_steps(result: SearchResult, objective: str) -> None:
         table.add_row(str(step), str(pick), wording.plain(score, 5), f"{temperature:.3f}")
     console.print(table)
     if result.view_temperature != 1:
-        console.print(f"view temperature {result.view_temperature:.4g}")
+        print_text(f"view temperature {result.view_temperature:.4g}")
     say("These scores are on the images searched on: check the result on other images.")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 
 from relook.api.progress_bars import search_bars
 from relook.api.recorded import as_recorded, next_to
@@ -20,6 +19,7 @@ from relook.cli.shared.console import (
     check_log,
     log_finished_run,
     print_json,
+    print_text,
     resumable,
     say,
     typed_command,
@@ -331,10 +331,10 @@ def _print_cost(
     if as_json:
         print_json(cost)
         return
-    typer.echo(job.summary)
+    print_text(job.summary)
     overrun = None if plan is None else plan.overrun_note(can_split=job.can_split)
-    typer.echo(job.time_text(seconds) if plan is None else overrun or str(plan))
+    print_text(job.time_text(seconds) if plan is None else overrun or str(plan))
     if job.left_out:
-        typer.echo(left_out_note(job, plan, time_request))
-    typer.echo(f"selection: {job.plan}")
-    typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")
+        print_text(left_out_note(job, plan, time_request))
+    print_text(f"selection: {job.plan}")
+    print_text(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch import Tensor
 from relook.cli.shared.console import console, print_json, print_table, print_text, say
 from relook.cli.shared.option_groups import argument, expand_options, option
 from relook.cli.shared.options import JsonOption
+from relook.data.prepare import Preparation
+from relook.deploy.batch.image_source import read_unlabelled
 from relook.errors import RelookError
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.latency import LATENCY
@@ -52,7 +55,7 @@ def show_command(
     out: Path | None = option("Where to write the picture, as PNG.", dir_okay=False),
     as_json: JsonOption = False,
 ) -> None:
-    """Show the transforms, a policy or a run; --image or --out also draw a picture."""
+    """Show the transforms, a policy or a run; --image or --out draw a picture instead."""
     path = Path(target)
     if target == "transforms":
         _show_transforms(image, out, as_json)
@@ -183,23 +186,47 @@ def _show_policy(
     if as_json:
         print_json({**policy_summary(policy), "picture": picture and str(picture)})
         return
-    print_policy(policy)
-    if picture is not None:
-        typer.echo(f"\n{picture}")
+    if picture is None:
+        print_policy(policy)
+    else:
+        typer.echo(picture)
 
 
 def _draw_policy(
-    policy: Policy, default: Path, image: Path | None, out: Path | None
+    policy: Policy,
+    default: Path,
+    image: Path | None,
+    out: Path | None,
+    record: Mapping[str, Any] | None = None,
 ) -> Path | None:
     if image is None and out is None:
         return None
-    # A crop of 4 pixels is one thing at 32 pixels and another at 224: draw at the recipe's size.
-    recipe = RECIPES.get(policy.recipe or "")
-    side = (recipe.image_size if recipe else None) or _LARGEST_SIDE
-    shown = _picture(image, side)
+    # A crop of 4 pixels is one thing at 32 pixels and another at 224: draw at the network's size,
+    # or else at the recipe's.
+    wanted = _searched_as(policy, record or {})
+    if image is not None and wanted.size is not None:
+        shown = read_unlabelled(image, wanted).images
+    else:
+        recipe = RECIPES.get(policy.recipe or "")
+        side = (recipe.image_size if recipe else None) or _LARGEST_SIDE
+        shown = _picture(image, min(wanted.size or (side,)))[None]
     target = out or default
-    write_bytes_atomic(target, png_bytes(policy_picture(policy, shown[None])))
+    write_bytes_atomic(target, png_bytes(policy_picture(policy, shown)))
     return target
+
+
+def _searched_as(policy: Policy, record: Mapping[str, Any]) -> Preparation:
+    """Return how the search prepared images, as far as the policy or its run's record knows."""
+    data, plan = record.get("data"), policy.preparation
+    shape = data.get("shape") if isinstance(data, Mapping) else None
+    wanted = (
+        Preparation()
+        if plan is None
+        else Preparation(full_size=plan.full_size, channels=plan.channels)
+    )
+    if isinstance(shape, list) and len(shape) == 3 and all(type(side) is int for side in shape):
+        wanted = replace(wanted, channels=shape[0], size=(shape[1], shape[2]))
+    return wanted.as_searched(plan)
 
 
 def _picture(image: Path | None, side: int) -> Tensor:
@@ -209,7 +236,7 @@ def _picture(image: Path | None, side: int) -> Tensor:
 def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool) -> None:
     picture = None
     if run.policy is not None:
-        picture = _draw_policy(run.policy, run.path / "policy.png", image, out)
+        picture = _draw_policy(run.policy, run.path / "policy.png", image, out, run.record)
     if as_json:
         print_json(
             {
@@ -221,6 +248,9 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
                 "picture": picture and str(picture),
             }
         )
+        return
+    if picture is not None:
+        typer.echo(picture)
         return
     if run.policy is not None:
         print_policy(run.policy)
@@ -234,8 +264,6 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
             print_text(run.latency.sentence)
     else:
         say(f"no comparison yet;  relook compare {one_line(str(run.path))}  adds one")
-    if picture is not None:
-        typer.echo(f"\n{picture}")
 
 
 def _print_where(comparison: Comparison) -> None:

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from relook.api.recorded import as_recorded
 from relook.cli.shared import options, sources
-from relook.cli.shared.console import console, print_json, print_text, progress_bar, resumable, say
+from relook.cli.shared.console import (
+    console,
+    print_json,
+    print_verdict,
+    progress_bar,
+    resumable,
+    say,
+)
 from relook.cli.shared.inputs import PolicySource, images_option
 from relook.cli.shared.option_groups import expand_options, option
 from relook.deploy.recommended import deployed
@@ -72,7 +79,7 @@ def suspects_command(
     for path in (as_csv, gallery):
         if path is not None:
             say(f"written to {path}")
-    print_text(found.sentence, style="bold")
+    print_verdict(found.sentence)
 
 
 def _announce_views(checked: PolicySource) -> None:
@@ -91,7 +98,7 @@ def _print(found: Suspects) -> None:
     for name in ("image", "label", "suggested", "p(label)", "p(suggested)", "views", "confident"):
         table.add_column(name, justify="right" if name.startswith(("p(", "views")) else "left")
     for one in found.found[:_SHOWN]:
-        numbers = f"{one.score:.2g}", f"{one.probability:.2f}", f"{one.views_agree}/{found.views}"
+        numbers = one.score_text, f"{one.probability:.2f}", f"{one.views_agree}/{found.views}"
         confident = "yes" if one.confident else ""
         table.add_row(one.file, one.label, one.suggested, *numbers, confident)
     console.print(table)

@@ -85,7 +85,7 @@ _HELP: Mapping[str, Mapping[str, str]] = {
         "compare": "Compare a policy with every baseline on held-out images, and say whether it "
         "helps.",
         "report": "Write a run's report as one self-contained HTML file, and print its path.",
-        "show": "Show the transforms, a policy or a run; --image or --out also draw a picture.",
+        "show": "Show the transforms, a policy or a run; --image or --out draw a picture instead.",
         "suspects": "List images whose labels may be wrong, the least probable labels first.",
     },
     DEPLOY: {

@@ -366,7 +366,7 @@ def save_comparison(
 
     The comparison's indices refer to `dataset`; if that is a part of a larger one, `indices` `[n]`
     are its images' places in that, as given to `compare`. examples.npz, with `indices` `[m]`, uint8
-    `images` `[m, c, h, w]` and `labels` `[m]`, is written first.
+    `images` `[m, c, h, w]`, `labels` `[m]` and, if they are files, `names` `[m]`, is written first.
     """
     changed = (*comparison.gained, *comparison.lost)
     named = {*comparison.gallery, *(one.index for one in changed)}
@@ -388,7 +388,10 @@ def save_comparison(
                 f"expected the data set that the comparison was made on: image {one.index} has "
                 f"the label {labels[one.index]}, not {one.label}"
             )
-    file, own = io.BytesIO(), np.array(wanted, dtype=np.int64)
-    np.savez(file, indices=own, images=chosen.plain.cpu().numpy(), labels=chosen.labels)
+    kept: dict[str, Any] = {"indices": np.array(wanted, dtype=np.int64), "labels": chosen.labels}
+    if "path" in chosen.columns:
+        kept["names"] = chosen.columns["path"].astype(np.str_)
+    file = io.BytesIO()
+    np.savez(file, images=chosen.plain.cpu().numpy(), **kept)
     write_bytes_atomic(Path(directory) / "examples.npz", file.getvalue())
     comparison.save(Path(directory) / "comparison.json")

@@ -25,6 +25,7 @@ from relook.policy import Policy
 from relook.predictions.passes import View, distinct_views, predict_views
 
 NO_CLASS = -1
+_LEAST_SHOWN = 1e-5
 
 _SLACK = 1e-6  # for rounding: a probability equal to its threshold is confident
 
@@ -73,6 +74,16 @@ class Suspect:
     confident: bool
     searched: bool
 
+    @property
+    def name(self) -> str:
+        """The image's file, or `image 428` if it has none."""
+        return f"image {self.index}" if self.file == str(self.index) else self.file
+
+    @property
+    def score_text(self) -> str:
+        """The label's probability, with the digits that small ones need."""
+        return f"{self.score:.5f}" if self.score >= _LEAST_SHOWN else f"<{_LEAST_SHOWN:.5f}"
+
 
 @dataclass(frozen=True, eq=False)
 class Suspects:
@@ -92,8 +103,7 @@ class Suspects:
         images = count(len(self.dataset), "image")
         text = (
             f"Of {images}, {count(len(self.found), 'label is', 'labels are')} contradicted by the "
-            f"average of {views_text(self.views)}, {sure:,} of them with confidence: look at these "
-            "first."
+            f"average of {views_text(self.views)}, {sure:,} of them with confidence."
         )
         if searched:
             text += f" {searched:,} of the suspects are images used in the search."

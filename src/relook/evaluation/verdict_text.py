@@ -95,8 +95,8 @@ def verdict_text(facts: Facts) -> str:
         sentences.append(_of_cheaper(facts.cheaper, facts.tried))
     if facts.higher_rival and facts.rival is not None:
         sentences.append(
-            f"the cLL of {_name(facts.rival)} is higher, but, corrected for a choice among "
-            f"{facts.tried}, it shows no gain over the plain image."
+            f"the cLL of {_name(facts.rival)} is higher, but that is no proof of a gain over the "
+            f"plain image: {_best_of(facts.tried)} can be that high by chance."
         )
     if facts.policy_outcome == HELPS:
         sentences += _of_average(facts)
@@ -226,11 +226,16 @@ def _of_cheaper(cheaper: CheaperRow, tried: int) -> str:
     row, gain = cheaper.row, cheaper.gain
     why = f"it may be {plain(cheaper.shortfall, 4)} worse than {_name(cheaper.best)}"
     if not cheaper.is_proven:
-        why = f"its interval, widened for a choice among {tried}, includes zero"
+        widened = f", wider as it is one of {tried} choices," if tried > 1 else ""
+        why = f"its interval{widened} includes zero"
     return (
         f"cheaper and nearly as good: {_name(row)}, cLL {signed(gain.estimate, 4)} "
         f"{interval(gain, 4)}, {_times(row.slowdown)} the time; not recommended because {why}."
     )
+
+
+def _best_of(tried: int) -> str:
+    return "it" if tried == 1 else f"the best of {tried} choices"
 
 
 def _of_average(facts: Facts) -> list[str]:

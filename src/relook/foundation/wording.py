@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 _ROUNDING = 1e-6
+_NEXT_SENTENCE = re.compile(r"(?<=\.)(?<!\b[A-Z]\.)(?<!\b[A-Z][a-z]\.) (?=[A-Z])")  # not “St. ”
 
 
 class Spread(Protocol):
@@ -106,6 +107,11 @@ def duration(seconds: float) -> str:
 def with_minus_signs(text: str) -> str:
     """Return a text with true minus signs before numbers; hyphens in names stay."""
     return re.sub(r"(?<!\w)-(?=\d)", "−", text)
+
+
+def facts(text: str) -> list[str]:
+    """Return the sentences of a text."""
+    return _NEXT_SENTENCE.split(text)
 
 
 def first_few(names: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from relook.numerics.arrays import LogProbs
 from relook.numerics.calibration import SOUND_TEMPERATURES, temper
 from relook.numerics.conformal import SetRule
 from relook.numerics.randomness import check_seed
+from relook.policy.words import step_text
 from relook.transforms import DRAWS, TRANSFORMS
 from relook.transforms.centre_crop import CentreCrop
 
@@ -70,13 +71,7 @@ class Step:
         return self.draws is not None or not TRANSFORMS[self.transform].draws
 
     def __str__(self) -> str:
-        sign = "" if self.direction is None else ("+" if self.direction > 0 else "−")
-        text = f"{self.transform} {sign}{self.magnitude:.3g}"
-        if TRANSFORMS[self.transform].trend == 0:
-            text = self.transform
-        if self.draws:
-            text += f" ({', '.join(_draw_text(*draw) for draw in dict(self.draws).items())})"
-        return text
+        return step_text(self) or "no change"
 
 
 @dataclass(frozen=True)
@@ -111,7 +106,7 @@ class SubPolicy:
         return all(step.is_fixed for step in self.all_steps)
 
     def __str__(self) -> str:
-        return " · ".join(str(step) for step in self.all_steps) or "plain image"
+        return " · ".join(filter(None, map(step_text, self.all_steps))) or "plain image"
 
 
 @dataclass(frozen=True, repr=False)
@@ -330,16 +325,6 @@ def _checked_draw(transform: str, name: str, value: object) -> float:
     if number is None or not (number in allowed if allowed else 0.0 <= number <= 1.0):
         raise RelookError(f"{transform}: expected {name} to be {DRAWS[name]}; got {value!r}")
     return number
-
-
-def _draw_text(name: str, value: float) -> str:
-    if name == "sign":
-        return "+" if value > 0 else "−"
-    if name == "edge":
-        return "far edge" if value else "near edge"
-    if name == "flip":
-        return "flip" if value else "no flip"
-    return f"{name} {value:.2f}"
 
 
 def _checked_temperatures(temperatures: Iterable[float], length: int) -> tuple[float, ...]:

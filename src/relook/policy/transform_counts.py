@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from relook.policy import Policy, Step
+from relook.policy.words import IDENTITY as IDENTITY
+from relook.policy.words import is_idle
 from relook.transforms import TRANSFORMS
-
-IDENTITY = "identity"
-"""The transform that changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,7 @@ def counted_as(step: Step) -> str:
     A step of magnitude 0 counts as the identity if its transform then changes nothing. Otherwise
     (autocontrast, a flip) it counts as its own transform.
     """
-    idle = step.magnitude == 0 and TRANSFORMS[step.transform].identity_at_zero
-    return IDENTITY if idle else step.transform
+    return IDENTITY if is_idle(step) else step.transform
 
 
 def magnitudes_of(policies: Iterable[Policy]) -> dict[str, list[float]]:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from rich.console import Console
-from rich.text import Text
 
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget, is_asked
 from relook.evaluation.comparison import USUAL, Comparison, Row
 from relook.evaluation.frontier import frontier
 from relook.evaluation.results import Results
 from relook.evaluation.where import Slice, Where
-from relook.foundation.screen import Screen
+from relook.foundation.screen import Screen, print_facts
 from relook.foundation.wording import views_text
 from relook.io.files import for_terminal
 from relook.report.latex import latex
@@ -61,7 +60,7 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
     """Print the table and the verdict."""
     console = console or Screen(highlight=False)
     console.print(terminal(comparison_table(comparison), console))
-    console.print(Text(comparison.verdict.sentence, style="bold"), soft_wrap=True)
+    print_facts(console, comparison.verdict.sentence)
 
 
 def comparison_table(comparison: Comparison) -> Table:

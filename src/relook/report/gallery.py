@@ -88,6 +88,14 @@ def kept_pictures(
     return {index: picture_of(image, side) for index, image in zip(kept, images, strict=True)}
 
 
+def images_text(examples: Examples | None, indices: Sequence[int]) -> str:
+    """Return the files of these images, or `image 233`, `images 278, 1171` if they have none."""
+    files = [examples and examples.name(index) for index in indices]
+    if all(files):
+        return ", ".join(shorten(str(file), _LONGEST_NAME) for file in files)
+    return f"image{'s' if len(files) > 1 else ''} {', '.join(map(str, indices))}"
+
+
 def class_name(classes: Sequence[str], label: int) -> str:
     """Return a class's name, or its number if it has none."""
     known = 0 <= label < len(classes)

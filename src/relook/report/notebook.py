@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shutil
+import sys
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +14,7 @@ from rich.console import Console
 from relook.errors import MissingExtraError, unknown_name
 from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.comparison import Comparison
+from relook.foundation.screen import is_terminal
 from relook.foundation.wording import count
 from relook.policy import Policy
 from relook.policy.transform_counts import transform_statistics
@@ -35,6 +38,14 @@ _COLORS = {
     "--grid": "color-mix(in srgb, currentColor 18%, transparent)",
     "--paper": "transparent",
 }
+
+
+class _Shown(io.StringIO):
+    """Text that will be printed where the program's output goes."""
+
+    def isatty(self) -> bool:
+        """Whether that is a terminal."""
+        return is_terminal(sys.stdout)
 
 
 def html(shown: object) -> str:
@@ -74,10 +85,11 @@ def text(shown: Comparison | PolicySearch) -> str:
         kept |= {row.method: row.budget for row in rows}.items()  # each method's most views
         rows = [row for row in rows if (row.method, row.budget) in kept]
     few = replace(comparison, rows=tuple(rows))
-    file = io.StringIO()
+    file = _Shown()
+    width = shutil.get_terminal_size().columns if file.isatty() else _WIDTH
     # In a notebook, Rich would show the table by itself, in colours, and leave the text empty.
     console = Console(
-        file=file, width=_WIDTH, highlight=False, force_jupyter=False, force_terminal=False
+        file=file, width=width, highlight=False, force_jupyter=False, force_terminal=False
     )
     print_comparison(few, console)
     left = len(shown_rows(comparison)) - len(shown_rows(few))

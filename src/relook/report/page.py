@@ -16,7 +16,7 @@ from relook.io.files import write_text_atomic
 from relook.policy.transform_counts import transform_statistics
 from relook.report.comparison_tables import ranked
 from relook.report.deployed_tables import latency_table, sets_sentence, sets_table
-from relook.report.gallery import Gallery, class_name, kept_pictures, policy_gallery
+from relook.report.gallery import Gallery, class_name, images_text, kept_pictures, policy_gallery
 from relook.report.html import render
 from relook.report.run_files import RunFiles, read_run
 from relook.report.style import shorten
@@ -74,6 +74,7 @@ def render_report(run: RunFiles) -> str:
         ranked=ranked,
         shorten=shorten,
         reach=_reach(where),
+        images_text=partial(images_text, run.examples),
         class_name=partial(class_name, comparison.classes if comparison else ()),
         notes=notes[:_MOST_NOTES] if isinstance(notes, list) else (),
         settings=[(name, shorten(value, 300)) for name, value in run.settings()[:_MOST_SETTINGS]],

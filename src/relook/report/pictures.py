@@ -21,6 +21,7 @@ from relook.policy import Policy, Step, SubPolicy
 from relook.policy.recipes import RECIPES
 from relook.policy.views import apply_subpolicy, make_views
 from relook.transforms import TRANSFORMS, Transform
+from relook.transforms.full_images import FullImages, plain_views
 
 MAGNITUDES = tuple(float(m) for m in range(0, 50, 5))
 """The columns of the transforms' picture: 0, 5, …, 45."""
@@ -97,9 +98,9 @@ def transforms_picture(
     return draw_grid(rows, heads=[f"{m:g}" for m in magnitudes], corner="magnitude")
 
 
-def policy_picture(policy: Policy, images: Tensor) -> Image.Image:
+def policy_picture(policy: Policy, images: Tensor | FullImages) -> Image.Image:
     """Draw each distinct view of a policy, a row each, on the images `[n, c, h, w]`."""
-    rows = [GridRow("image", cells=[to_picture(image) for image in images])]
+    rows = [GridRow("image", cells=[to_picture(image) for image in plain_views(images)])]
     for subpolicy, count, views in policy_views(policy, images):
         cells = [to_picture(view) for view in views]
         rows.append(GridRow(f"{count} x", _lines(subpolicy), cells))
@@ -107,7 +108,7 @@ def policy_picture(policy: Policy, images: Tensor) -> Image.Image:
 
 
 def policy_views(
-    policy: Policy, images: Tensor, indices: Sequence[int] | None = None
+    policy: Policy, images: Tensor | FullImages, indices: Sequence[int] | None = None
 ) -> Iterator[tuple[SubPolicy, int, Tensor]]:
     """Yield each distinct sub-policy with its count and its view of every image.
 
@@ -121,8 +122,7 @@ def policy_views(
 
 def _lines(subpolicy: SubPolicy) -> list[str]:
     """Return the sub-policy's text, a line for each step, in characters that the font has."""
-    lines = [str(step) for step in subpolicy.all_steps] or [str(subpolicy)]
-    return [line.translate(_NOT_IN_FONT) for line in lines]
+    return str(subpolicy).translate(_NOT_IN_FONT).split(" · ")
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,19 @@ _NEEDED = {"cll", "accuracy"}
 
 @dataclass(frozen=True)
 class Examples:
-    """Images kept for showing, uint8 `[n, c, h, w]`, by their index in the data set."""
+    """Images kept for showing, uint8 `[n, c, h, w]`, by their index in the data set.
+
+    `names` are their files', if they have any.
+    """
 
     images: Tensor
     labels: tuple[int, ...]
     places: Mapping[int, int]
+    names: tuple[str, ...] = ()
+
+    def name(self, index: int) -> str | None:
+        """Return the file's name of an image, if it has one."""
+        return self.names[self.places[index]] if self.names and index in self.places else None
 
     def pick(self, indices: Sequence[int]) -> tuple[list[int], Tensor]:
         """Return those of the indices that were kept, and their images."""
@@ -200,11 +208,12 @@ def _read_examples(directory: Path) -> Examples | None:
         images = torch.from_numpy(arrays["images"])
         labels = tuple(int(label) for label in arrays["labels"])
         check_images(images)
-        if not len(images) == len(indices) == len(labels):
-            raise ValueError("indices, images and labels of different lengths")
+        names = tuple(str(name) for name in arrays.get("names", ()))
+        if not len(images) == len(indices) == len(labels) == len(names or labels):
+            raise ValueError("indices, images, labels and names of different lengths")
     except (RelookError, KeyError, ValueError, TypeError) as error:
         raise FileFormatError(f"{path}: expected the run's example images, got: {error}") from None
-    return Examples(images, labels, {index: place for place, index in enumerate(indices)})
+    return Examples(images, labels, {index: place for place, index in enumerate(indices)}, names)
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:

@@ -8,9 +8,13 @@ from PIL import Image
 from tests.support import refused
 from tests.unit.cli.command_line import relook
 from tests.unit.report.example_run import example_policy, write_example_run, write_search
+from torch import Tensor
 
 from relook.cli.show import policy_summary, print_policy, temperatures_at
 from relook.policy import Policy, Step, SubPolicy
+from relook.report.pictures import policy_picture
+from relook.transforms.centre_crop import CentreCrop
+from relook.transforms.full_images import FullImages
 
 
 def run(*words: object) -> str:
@@ -87,6 +91,30 @@ def test_a_policy_drawn_on_an_image(tmp_path: Path) -> None:
     run("show", tmp_path / "policy.json", "--image", tmp_path / "photo.jpg")
     with Image.open(tmp_path / "policy.png") as picture:
         assert picture.width > 200
+
+
+def test_a_run_draws_what_its_network_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_example_run(tmp_path / "run")
+    Image.new("RGB", (60, 40), (10, 200, 30)).save(tmp_path / "photo.jpg")
+    drawn: list[tuple[int, ...]] = []
+
+    def picture(policy: Policy, images: Tensor | FullImages) -> Image.Image:
+        drawn.append(tuple(images.shape))
+        return policy_picture(policy, images)
+
+    monkeypatch.setattr("relook.cli.show.policy_picture", picture)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record["data"] = {}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    words = "show", tmp_path / "run", "--image", tmp_path / "photo.jpg"
+    assert run(*words, "--out", tmp_path / "views.png") == f"{tmp_path / 'views.png'}\n"
+    record["data"] = {"shape": [1, 32, 32]}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    run(*words)
+    plan = CentreCrop((48, 48), 0.5, 3, every=True, full_size=True)
+    replace(example_policy(), preparation=plan).save(tmp_path / "photos.json")
+    run("show", tmp_path / "photos.json", "--image", tmp_path / "photo.jpg")
+    assert drawn == [(1, 3, 19, 28), (1, 1, 32, 32), (1, 3, 48, 48)]
 
 
 def test_temperatures_are_those_of_the_budgets() -> None:

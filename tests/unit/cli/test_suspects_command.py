@@ -32,7 +32,12 @@ def test_a_run_gives_a_table_a_csv_and_a_page(tmp_path: Path) -> None:
     assert all(labels[int(row["index"])] == row["label"] for row in rows)
     text = page.read_text()
     assert text.count("<img") == min(60, len(rows))
-    read_html(text)
+    words = read_html(text).words()
+    assert f"image {rows[0]['index']}" in words
+    assert "searched on" not in words
+    shown = [f"{float(row['score']):.5f}" for row in rows if float(row["score"]) >= 1e-5]
+    assert all(one in result.stdout and one in words for one in shown[:5])
+    assert "look at these first" not in result.stdout
     found = json.loads(command_line.relook("suspects", run.path, "--json").stdout)
     assert [one["index"] for one in found["suspects"]] == [int(row["index"]) for row in rows]
 

@@ -130,7 +130,7 @@ def test_mgrid_without_its_search_says_so() -> None:
 def test_random_is_the_recipes_pool_in_another_order() -> None:
     pool = sample_pool(SMALL, seed=2)
     policy = BASELINES["random"].policy(SMALL, len(pool) + 50, seed=2)
-    assert sorted(policy, key=str) == sorted(pool, key=str)
+    assert sorted(policy, key=repr) == sorted(pool, key=repr)
     assert policy.subpolicies != pool
 
 

@@ -388,6 +388,14 @@ def test_the_comparison_and_its_images_are_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(labels, dataset.labels[indices - 1000])
 
 
+def test_the_files_of_the_images_are_kept_too(tmp_path: Path) -> None:
+    comparison, _, dataset = turned()
+    paths = np.array([f"a/{number:03}.png" for number in range(len(dataset))])
+    save_comparison(tmp_path, comparison, replace(dataset, columns={"path": paths}))
+    with np.load(tmp_path / "examples.npz", allow_pickle=False) as examples:
+        assert examples["names"].tolist() == paths[examples["indices"]].tolist()
+
+
 def test_images_of_another_data_set_are_refused(tmp_path: Path) -> None:
     comparison, _, dataset = turned(indices=np.arange(1000, 1120))
     refused(r"expected the data set .* no image 10", save_comparison, tmp_path, comparison, dataset)

@@ -417,9 +417,13 @@ def test_an_accuracy_that_is_surely_lower_is_never_recommended() -> None:
     equal = judged(scores, (5, 10, 20))
     assert equal.recommended_method == "gps"
     assert (
-        "The cLL of random crops (CF) with 20 views is higher, but, corrected for a choice among "
-        "4, it shows no gain over the plain image."
+        "The cLL of random crops (CF) with 20 views is higher, but that is no proof of a gain over "
+        "the plain image: the best of 4 choices can be that high by chance."
     ) in equal.sentence
+    scores["cf", 20] += 0.3 * np.resize([1.0, -1.0], 400)
+    alone = judged({key: one for key, one in scores.items() if key[0] != "mtrain"}, (20,))
+    assert "of a gain over the plain image: it can be that high by chance." in alone.sentence
+    scores["cf", 20] -= 0.3 * np.resize([1.0, -1.0], 400)
     worse = judged(scores, (5, 10, 20), right=moved(400, -2))
     assert (worse.recommended_method, worse.recommended_views) == ("cf", 20)
     assert "; no gain is shown, and its accuracy is lower. " in worse.sentence
@@ -469,7 +473,7 @@ def test_an_accuracy_that_moves_otherwise_than_cll_is_mentioned(
     ("images", "spread", "why"),
     [
         (5000, 0.0, "it may be 0.0040 worse than the learned policy with 20 views."),
-        (400, 0.5, "its interval, widened for a choice among 4, includes zero."),
+        (400, 0.5, "its interval, wider as it is one of 4 choices, includes zero."),
     ],
 )
 def test_a_cheaper_prefix_that_comes_close_is_mentioned(

@@ -30,7 +30,7 @@ def test_a_step_knows_its_value() -> None:
 @pytest.mark.parametrize("magnitude", [3, 3.0, np.float32(3), np.int64(3), Fraction(3)])
 def test_a_magnitude_is_a_float(magnitude: Any) -> None:
     step = Step("rotate", magnitude)
-    assert str(Step("rotate", -0.0)) == "rotate 0"
+    assert str(Step("autocontrast", -0.0)) == "autocontrast 0 % cut off"
     assert type(step.magnitude) is float
     assert step == Step("rotate", 3)
     assert hash(step) == hash(Step("rotate", 3))
@@ -113,7 +113,7 @@ def test_the_order_of_draws_makes_no_difference() -> None:
 
 def test_printing() -> None:
     fresh = SubPolicy((Step("rotate", 13.2), Step("color", 7.1), Step("cutout", 30)))
-    assert str(fresh) == "rotate 13.2 · color +7.1 · cutout 30"
+    assert str(fresh) == "rotate ±17.6° · color × 1.21 · cutout 50 % of the width"
     fixed = SubPolicy(
         (
             Step("shear_x", 5, draws={"sign": -1, "edge": 1}),
@@ -123,11 +123,12 @@ def test_printing() -> None:
         FIXED_FINISH,
     )
     assert str(fixed) == (
-        "shear_x 5 (−, far edge) · brightness −12.3 · invert · crop_flip 4 (x 0.50, y 0.25, flip)"
+        "shear_x −0.0833, bottom kept · brightness × 0.671 · invert · shift 2 px down, mirrored"
     )
     assert str(PLAIN) == "plain image"
     assert (
-        str(Policy((FRESH, PLAIN, FRESH))) == "  2 × rotate 13.2 · crop_flip 4\n  1 × plain image"
+        str(Policy((FRESH, PLAIN, FRESH)))
+        == "  2 × rotate ±17.6° · random shift by up to 4 px, mirrored or not\n  1 × plain image"
     )
     assert str(Policy(())) == "empty policy"
 

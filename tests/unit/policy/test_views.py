@@ -73,7 +73,7 @@ def test_the_centre_of_the_crop_is_the_plain_image(images: Tensor) -> None:
 
 def test_errors_name_the_sub_policy_and_the_step() -> None:
     tall = torch.zeros(1, 3, 16, 8, dtype=torch.uint8)
-    with pytest.raises(RelookError, match="step 2 of “invert · quarter_turn 1”"):
+    with pytest.raises(RelookError, match="step 2 of “invert · turned left by 90°”"):
         make_views(SubPolicy((Step("invert", 0), Step("quarter_turn", 1))), tall, seed=0)
 
 

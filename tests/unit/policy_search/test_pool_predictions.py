@@ -238,7 +238,8 @@ def chosen(run: Path | None = None, recipe: str = "cifar", **changes: Any) -> Po
 def test_mirror_images_and_black_borders_that_do_harm_are_left_out(tmp_path: Path) -> None:
     told: list[str] = []
     found = chosen(tmp_path / "whole", log=told.append)
-    text = " ".join(str(sub) for sub in found.pool)
+    steps = [step for sub in found.pool for step in sub.all_steps]
+    text = " ".join(f"{step.transform} {step.magnitude:g}" for step in steps)
     assert "reflect_crop 4" in text
     assert "flip" not in text
     assert "crop 4" not in text.replace("reflect_crop 4", "")

@@ -267,14 +267,14 @@ def put(value: float, *rows: int) -> Callable[[Tensor], Tensor]:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (put(math.nan, 0, 1), "NaN for images 12…13, view “flip”"),
-        (put(math.nan, 1), "NaN for image 13, view “flip”"),
+        (put(math.nan, 0, 1), "NaN for images 12…13, view “mirrored”"),
+        (put(math.nan, 1), "NaN for image 13, view “mirrored”"),
         (put(math.inf, 0), "+∞ for image 12, view"),
         (put(0.0, 0), "probabilities that do not sum to 1 for image 12, view"),
         (lambda out: out * 1e30, "probabilities that do not sum to 1 for images 12…13"),
         (lambda out: out.exp(), "probabilities that do not sum to 1 for images 12…13"),
         (lambda out: torch.full_like(out, -math.inf), "do not sum to 1 for images 12…13"),
-        (lambda out: out[:1], "shape [1, 4] for images 12…13, view “flip”: expected"),
+        (lambda out: out[:1], "shape [1, 4] for images 12…13, view “mirrored”: expected"),
         (lambda out: out[:, :3], "shape [2, 3] for images 12…13"),
         (lambda out: out[0], "shape [4] for images"),
         (lambda out: {"logits": out}, "a dict for images 12…13"),
@@ -315,10 +315,10 @@ def test_a_model_that_fails_is_one_line_with_its_cause(images: Tensor) -> None:
     with pytest.raises(RelookError) as caught:
         predict_views(Toy(4), images, VIEWS, seed=0, batch=2)
     assert str(caught.value) == (
-        "the model failed on images 0…1, view “flip”: RuntimeError: out of memory"
+        "the model failed on images 0…1, view “mirrored”: RuntimeError: out of memory"
     )
     assert isinstance(caught.value.__cause__, RuntimeError)
-    with pytest.raises(RelookError, match="view “flip”: out of memory"):
+    with pytest.raises(RelookError, match="view “mirrored”: out of memory"):
         predict_views(Toy(4, RelookError), images, VIEWS, seed=0, batch=2)
 
 

@@ -1,3 +1,4 @@
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -45,8 +46,20 @@ def test_text_is_plain_in_a_notebook_too(monkeypatch: pytest.MonkeyPatch) -> Non
     usual = repr(comparison)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")  # as Jupyter's kernel has it
-    assert comparison.verdict.sentence in usual
+    assert comparison.verdict.sentence in " ".join(usual.split())
     assert repr(comparison) == usual
+
+
+def test_text_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = example_comparison()
+    piped = repr(comparison)
+    assert max(map(len, piped.splitlines())) > 80
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = repr(comparison)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "columns hidden (narrow terminal): " in shown
+    assert comparison.verdict.sentence in " ".join(shown.split())
 
 
 def test_text_has_every_baseline_and_of_very_many_rows_the_most_views_of_each() -> None:

@@ -151,7 +151,7 @@ def test_the_gallery_shows_each_distinct_view(page: Element) -> None:
         assert card.words().startswith(f"{count} ×")
         assert len(card.all("img")) == 6
         steps = [step.words() for step in card.all("li")]
-        assert steps == [str(step) for step in subpolicy.all_steps] or steps == ["plain image"]
+        assert " · ".join(steps) == str(subpolicy)
 
 
 def test_changed_images_are_shown(page: Element) -> None:
@@ -164,6 +164,23 @@ def test_changed_images_are_shown(page: Element) -> None:
     assert f"{CLASSES[one.before]} → {CLASSES[one.after]}" in card
     assert f"{one.probability_before:.2f} → {one.probability_after:.2f}" in card
     assert len(changes.all("img")) == 9
+
+
+def test_images_from_files_are_named_as_these(tmp_path: Path, page: Element) -> None:
+    run = write_example_run(tmp_path)
+    one = example_comparison().gained[0]
+    assert f"image {one.index}" in page.with_id("changes").words()
+    with np.load(run / "examples.npz") as kept:
+        arrays = dict(kept)
+    files = [f"cats/{index:04}.png" for index in arrays["indices"]]
+    np.savez(run / "examples.npz", **arrays, names=files)
+    named = page_of(run)
+    for section in ("changes", "where"):
+        assert "cats/0" in named.with_id(section).words()
+        assert not re.search(r"images? \d", named.with_id(section).words())
+    assert f"cats/{one.index:04}.png" in named.with_id("changes").words()
+    np.savez(run / "examples.npz", **arrays, names=files[1:])
+    refused("of different lengths", write_report, run, error=FileFormatError)
 
 
 def test_where_it_gains_is_sorted_with_the_images_behind_it(page: Element) -> None:

@@ -15,14 +15,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
-from rich.markup import escape
 
 from relook.api.progress_bars import ProgressCallback as ProgressCallback
 from relook.api.progress_bars import messages
 from relook.api.progress_bars import progress_bar as progress_bar
 from relook.api.progress_bars import say as say
 from relook.api.progress_bars import stage_bars as stage_bars
-from relook.foundation.screen import Screen
+from relook.foundation.screen import Screen, print_facts, print_prose
 from relook.foundation.watchdog import CallLimit, limited_calls
 from relook.io.files import for_terminal
 
@@ -86,8 +85,8 @@ def ending_on_sigterm() -> Iterator[None]:
 
 
 def fail(text: str) -> None:
-    """Print an error as one line on stderr."""
-    messages.print(f"[bold red]error:[/] {escape(for_terminal(text))}", soft_wrap=True)
+    """Print an error on stderr, as one line where that is no terminal."""
+    print_prose(messages, f" {for_terminal(text)}", head="error:")
 
 
 def _end_hanging_call(hint: Callable[[], str], timeout: float, where: str) -> NoReturn:
@@ -113,9 +112,14 @@ def print_table(table: Table) -> None:
     console.print(terminal(table, console))
 
 
-def print_text(text: str, style: str | None = None) -> None:
-    """Print a text literally, without breaking its lines."""
-    console.print(text, soft_wrap=True, markup=False, style=style)
+def print_text(text: str, style: str = "") -> None:
+    """Print a text literally, on a terminal wrapped at its width."""
+    print_prose(console, text, style)
+
+
+def print_verdict(text: str) -> None:
+    """Print a result in sentences: the first in bold, the others as a list."""
+    print_facts(console, text)
 
 
 def print_json(content: Any) -> None:

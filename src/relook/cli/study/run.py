@@ -8,7 +8,14 @@ from typing import Any
 
 from relook.api.progress_bars import bars_in_turn
 from relook.cli.shared import loading, options
-from relook.cli.shared.console import ProgressCallback, console, print_json, resumable, say
+from relook.cli.shared.console import (
+    ProgressCallback,
+    console,
+    print_json,
+    print_text,
+    resumable,
+    say,
+)
 from relook.cli.shared.option_groups import argument, expand_options, option
 from relook.foundation import wording
 from relook.report.tables import new_table
@@ -129,6 +136,4 @@ def _print_plan(
     )
     unknown = len(left) - len(known)
     more = f", and {unknown} jobs whose time is not known" if unknown and known else ""
-    console.print(
-        f"pools of {pool_size(study):,} candidates; {total}{more}; nothing was run", markup=False
-    )
+    print_text(f"pools of {pool_size(study):,} candidates; {total}{more}; nothing was run")

@@ -13,7 +13,7 @@ from relook.cli.shared.console import (
     ProgressCallback,
     print_json,
     print_table,
-    print_text,
+    print_verdict,
     progress_bar,
     resumable,
     say,
@@ -140,7 +140,7 @@ class ResultOptions:
             written = [f"{study.name}.json", *files, *(["figures/"] if drawn else [])]
             say(f"written to {out}: {', '.join(written)}")
         if results.sentence:
-            print_text(results.sentence, style="bold")
+            print_verdict(results.sentence)
 
 
 def _save_figures(study: Study, results: Results, out: Path) -> list[Path]:
