@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, cuda
 
 from relook.errors import RelookError
+from relook.foundation.timing import timed_rounds
 from relook.foundation.watchdog import watched
 from relook.models import Predictor
 from relook.policy import Policy, SubPolicy
@@ -20,7 +20,6 @@ from relook.transforms.full_images import FullImages
 
 _MOST_VIEWS = 6  # the time of more views is extrapolated
 _BATCH = 32
-_FEWEST_ROUNDS, _LONGEST = 5, 5  # on a busy machine, these rounds may take 5 times as long
 
 
 @dataclass(frozen=True)
@@ -88,27 +87,6 @@ def measure_slowdown(
         name: Slowdown(tuple(map(slowdown, timed[name][1:], one[1:])))
         for name, one in shortest.items()
     }
-
-
-def timed_rounds(
-    take: Callable[[], Sequence[float]],
-    *,
-    seconds: float,
-    rounds: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> NDArray[np.float64]:
-    """Return the times of several things, `[round, thing]`; `take` times each of them once.
-
-    This takes about `seconds`, up to five times as long for the first few rounds, and at least one
-    round.
-    """
-    start, times = clock(), list[Sequence[float]]()
-    for done in range(rounds):
-        after_next = (clock() - start) * (done + 1) / max(1, done)
-        if after_next > seconds * (1 if done >= _FEWEST_ROUNDS else _LONGEST):
-            break
-        times.append(take())
-    return np.array(times)
 
 
 @dataclass(frozen=True)

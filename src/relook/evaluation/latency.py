@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from relook.errors import RelookError
-from relook.evaluation.cost import timed_rounds
+from relook.foundation.timing import timed_rounds
 from relook.foundation.wording import interval, plain, signed, views_text
 from relook.io.fingerprint import fingerprint
 from relook.io.records import Kind

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from relook.errors import RelookError, RunError
 from relook.foundation.progress import Progress, ProgressCount
+from relook.foundation.timing import timed_rounds
 from relook.models.base import Predictor
 from relook.numerics.arrays import LogProbs
 from relook.numerics.randomness import check_seed
@@ -40,7 +41,7 @@ _COMPARED = 16  # passes
 _COMPARISON_FLOOR = -10.0
 _TOLERANCE = 0.05  # of log-probabilities; float16, batches and threads change far less
 _ESTIMATE_VIEWS = 4
-_ESTIMATE_SECONDS, _ESTIMATE_TIMES = 1.0, 16
+_ESTIMATE_SECONDS, _ESTIMATE_ROUNDS = 1.0, 16
 
 
 def predict_views(
@@ -252,22 +253,27 @@ def estimate(
     seed: int,
     batch: int | None = None,
 ) -> float:
-    """Return the seconds of a pass, measured on a few views of a batch of images.
+    """Return the seconds of a pass: of some rounds with a few views of a batch, the shortest.
 
     As always, views are made while the model runs. The first time, which compiles the views'
-    transforms, does not count.
+    transforms, does not count, nor do rounds in which other work keeps the machine busy.
     """
     every = _passes(predictor, images, views, None, seed)
     part = min(every.automatic_batch() if batch is None else batch, len(images))
     sample = views[:: -(-len(views) // _ESTIMATE_VIEWS)]
     passes = _passes(predictor, images[:part], sample, None, seed)
     plan = passes.plan(batch)
-    times: list[float] = []
-    while len(times) < 2 or (sum(times) < _ESTIMATE_SECONDS and len(times) < _ESTIMATE_TIMES):
+
+    def take() -> list[float]:
         start = time.perf_counter()
         list(passes.blocks(plan.blocks(), plan, lambda count: None))
-        times.append(time.perf_counter() - start)
-    return sum(times[1:]) / ((len(times) - 1) * len(sample) * part)
+        return [time.perf_counter() - start]
+
+    take()
+    times = timed_rounds(
+        take, seconds=_ESTIMATE_SECONDS, rounds=_ESTIMATE_ROUNDS, clock=time.perf_counter
+    )
+    return float(times.min()) / (len(sample) * part)
 
 
 def _passes(
