@@ -297,9 +297,9 @@ def _print_cost(
     job, model, new_plan = fit_to_time(job, time_request if plan is None else None)
     plan = plan or new_plan
     settings, searched = job.settings, len(job.split.search)
-    job = replace(job, predictor=model.predictor)
+    given, job = job.predictor, replace(job, predictor=model.predictor)
     model.tell(say)
-    notes = search_notes(job)
+    notes = search_notes(job, given)
     for note in notes:
         _say_note(note)
     seconds, passes = job.seconds_a_pass(), job.passes

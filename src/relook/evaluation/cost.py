@@ -10,12 +10,11 @@ import numpy as np
 from torch import Tensor, cuda
 
 from relook.errors import RelookError
-from relook.foundation.timing import timed_rounds
 from relook.foundation.watchdog import watched
 from relook.models import Predictor
 from relook.policy import Policy, SubPolicy
 from relook.policy.views import apply_subpolicy
-from relook.predictions.passes import View, distinct_views
+from relook.predictions.passes import View, distinct_views, timed_rounds
 from relook.transforms.full_images import FullImages
 
 _MOST_VIEWS = 6  # the time of more views is extrapolated

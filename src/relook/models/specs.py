@@ -109,7 +109,9 @@ def register_model_source(
         options.refuse(f"{scheme}:", "pretrained")
         model = load(rest)
         if isinstance(model, nn.Module):
-            return options.predictor(model)
+            predictor = options.predictor(model)
+            predictor.is_bare = True
+            return predictor
         options.refuse(f"{scheme}:", "mean", "std", "outputs")
         if not isinstance(model, Predictor):
             raise RelookError(

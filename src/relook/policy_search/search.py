@@ -200,7 +200,7 @@ def _run_search(
     fitted_on, given_job = network_mark(job.predictor), job
     job = replace(job, predictor=model.predictor)
     say(job.summary)
-    notes = search_notes(job)
+    notes = search_notes(job, given_job.predictor)
     model.tell(say)
     for note in notes:
         say_note(note)

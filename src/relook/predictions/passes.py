@@ -16,7 +16,6 @@ from torch import Tensor
 
 from relook.errors import RelookError, RunError
 from relook.foundation.progress import Progress, ProgressCount
-from relook.foundation.timing import timed_rounds
 from relook.models.base import Predictor
 from relook.numerics.arrays import LogProbs
 from relook.numerics.randomness import check_seed
@@ -40,6 +39,7 @@ from relook.transforms.full_images import FullImages
 _COMPARED = 16  # passes
 _COMPARISON_FLOOR = -10.0
 _TOLERANCE = 0.05  # of log-probabilities; float16, batches and threads change far less
+_FEWEST_ROUNDS, _LONGEST = 5, 5  # on a busy machine, these rounds may take 5 times as long
 _ESTIMATE_VIEWS = 4
 _ESTIMATE_SECONDS, _ESTIMATE_ROUNDS = 1.0, 16
 
@@ -274,6 +274,27 @@ def estimate(
         take, seconds=_ESTIMATE_SECONDS, rounds=_ESTIMATE_ROUNDS, clock=time.perf_counter
     )
     return float(times.min()) / (len(sample) * part)
+
+
+def timed_rounds(
+    take: Callable[[], Sequence[float]],
+    *,
+    seconds: float,
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> NDArray[np.float64]:
+    """Return the times of several things, `[round, thing]`; `take` times each of them once.
+
+    This takes about `seconds`, up to five times as long for the first few rounds, and at least one
+    round.
+    """
+    start, times = clock(), list[Sequence[float]]()
+    for done in range(rounds):
+        after_next = (clock() - start) * (done + 1) / max(1, done)
+        if after_next > seconds * (1 if done >= _FEWEST_ROUNDS else _LONGEST):
+            break
+        times.append(take())
+    return np.array(times)
 
 
 def _passes(

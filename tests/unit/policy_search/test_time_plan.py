@@ -30,10 +30,10 @@ from relook.policy_search.time_plan import (
     Rounds,
     TimePlan,
     TimeRequest,
-    what_more_time_buys,
     largest_within,
     parse_duration,
     smaller_sizes,
+    what_more_time_buys,
 )
 from relook.predictions.store import BatchPlan
 
@@ -313,7 +313,7 @@ def test_what_more_time_would_buy_is_never_said_to_be_less_than_a_loss(
     changed = f"changed the cLL by {gain} ± 0.0000 on the search images; as many again {again}"
     assert what_more_time_buys(*own).endswith(changed)
     images = ", but the 1,200 images left out would narrow the intervals"
-    assert what_more_time_buys(*own, 1200).endswith(f"{changed}{images}")
+    assert what_more_time_buys(*own, left_out=1200).endswith(f"{changed}{images}")
 
 
 def test_more_time_adds_only_images_that_the_plan_left_out(speed: Speed, tmp_path: Path) -> None:
