@@ -141,7 +141,7 @@ def search_command(
         "The run's directory; rerun the same command to resume.", default=Path("runs/search")
     ),
     recipe: options.RecipeOption = AUTO,
-    exclude: options.ExcludeOption = None,
+    exclude: str | None = options.details_option(options.EXCLUDE_HELP),
     settings: Annotated[dict[str, Any], FieldsOf(SearchSettings)],
     split: options.SplitOption = None,
     holdout: float | None = option(
@@ -153,7 +153,7 @@ def search_command(
     timing: TimeOptions,
     group: options.GroupOption = None,
     reading: options.ReadingOptions,
-    network: options.NetworkOptions,
+    network: options.NewNetworkOptions,
     device: options.DeviceOption = "auto",
     reuse: bool = options.speed_option(
         "Reuse predictions of the same model from neighbouring runs; results do not change.",
@@ -163,7 +163,7 @@ def search_command(
     timeout: options.TimeoutOption = None,
     place: EngineOptions,
     log: options.LogOption = None,
-    as_json: options.JsonOption = False,
+    as_json: bool = options.details_option("Print the result as JSON.", "--json", default=False),
 ) -> None:
     """Learn which views to average, and show on held-out images whether they help."""
     check_log(log)
