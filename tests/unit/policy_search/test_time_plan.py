@@ -304,16 +304,14 @@ def test_what_more_time_would_buy_is_never_said_to_be_less_than_a_loss(
         time_plan, "_log_likelihoods", lambda job, found: np.full(10, now if found else -0.5)
     )
     log_probs = np.zeros((4, 10, 2))
-    own: Any = (
-        SimpleNamespace(groups=None),
-        SimpleNamespace(candidates=np.arange(4)),
-        SimpleNamespace(log_probs=log_probs),
-    )
+    job: Any = SimpleNamespace(groups=None)
+    predicted: Any = SimpleNamespace(candidates=np.arange(4))
+    selected: Any = SimpleNamespace(log_probs=log_probs)
     gain = {-0.4: "+0.1000", -0.6: "−0.1000"}[now]
     changed = f"changed the cLL by {gain} ± 0.0000 on the search images; as many again {again}"
-    assert what_more_time_buys(*own).endswith(changed)
+    assert what_more_time_buys(job, predicted, selected).endswith(changed)
     images = ", but the 1,200 images left out would narrow the intervals"
-    assert what_more_time_buys(*own, left_out=1200).endswith(f"{changed}{images}")
+    assert what_more_time_buys(job, predicted, selected, 1200).endswith(f"{changed}{images}")
 
 
 def test_more_time_adds_only_images_that_the_plan_left_out(speed: Speed, tmp_path: Path) -> None:

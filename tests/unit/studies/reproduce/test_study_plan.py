@@ -52,6 +52,11 @@ def test_the_shipped_studies_have_the_papers_jobs(
         assert pool_size(study) == pool == len(search_settings(study).draw_pool().candidates)
 
 
+def test_the_readme_lists_every_study() -> None:
+    listed = (STUDIES / "README.md").read_text()
+    assert all(f"| [{one.name}]({one.name}) |" in listed for one in STUDIES.glob("*.toml"))
+
+
 def test_the_papers_settings_are_in_the_files() -> None:
     for name in ("cifar10", "cifar100"):
         study = shipped(name)
