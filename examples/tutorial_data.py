@@ -49,7 +49,15 @@ def write_network(digits: Dataset, path: Path, epochs: int) -> None:
     torch.manual_seed(0)
     network = Normalised(timm.create_model(NETWORK, num_classes=len(digits.classes)))
     trained = train(
-        network, digits, epochs=epochs, seed=0, recipe="small", augment="crop_flip", batch=32
+        network,
+        digits,
+        epochs=epochs,
+        seed=0,
+        recipe="small",
+        augment="crop_flip",
+        batch=32,
+        threads=1,  # more only wait for each other, as the network is small
+        progress=lambda done, loss: print(f"epoch {done} of {epochs}: loss {loss:.2f}", flush=True),
     )
     save_file(trained.network.state_dict(), path)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import metadata
+from pathlib import Path
 from types import FrameType
+from urllib.parse import urlsplit
 
 # `warn` skips their frames; torch is between relook's own when a module's forward is called.
 _SKIPPED_PACKAGES = ("relook", "torch", "contextlib", "functools")
@@ -33,7 +37,7 @@ class MissingExtraError(RelookError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs {package}, which is not installed: run  pip install 'relook[{extra}]'"
+            f"{purpose} needs {package}, which is not installed: run  {install_command(extra)}"
         )
 
 
@@ -43,6 +47,29 @@ class RefusedKeywordError(RelookError):
     def __init__(self, text: str, *names: str) -> None:
         super().__init__(text)
         self.names = names
+
+
+def install_command(*extras: str) -> str:
+    """Return the command that adds extras: from the clone that relook was installed from, if any.
+
+    relook may be on no package index, so its name alone need not lead to it.
+    """
+    clone = _clone()
+    source = "relook" if clone is None else str(clone)
+    tested = None if clone is None else clone / "constraints.txt"
+    constraints = f"-c '{tested}' " if tested is not None and tested.is_file() else ""
+    return f"pip install {constraints}'{source}[{','.join(extras)}]'"
+
+
+def _clone() -> Path | None:
+    from urllib.request import url2pathname  # slow to import
+
+    try:
+        text = metadata.distribution("relook").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return None
+    origin = json.loads(text or "{}")
+    return Path(url2pathname(urlsplit(origin["url"]).path)) if "dir_info" in origin else None
 
 
 class RelookWarning(UserWarning):

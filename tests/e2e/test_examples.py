@@ -69,9 +69,14 @@ def transformers_pipeline(model: Path) -> Any:
     return pipeline("image-classification", model=str(model))
 
 
-def test_what_the_tutorial_starts_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_tutorial_starts_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     load("tutorial_data.py", "timm")["main"](epochs=1)
+    epoch, made = capsys.readouterr().out.splitlines()
+    assert epoch.startswith("epoch 1 of 1: loss ")
+    assert made == "weights.safetensors, and 1,497 images in digits/"
     digits = load_data("folder:digits", Preparation(size=(32, 32), channels=3))
     assert digits.classes == tuple("0123456789")
     assert len(digits) == 1497

@@ -48,13 +48,17 @@ def test_a_folder_of_images(
 def test_bad_files_end_in_a_list(
     relook: Relook, model: str, policy: Path, pictures: Path, tmp_path: Path
 ) -> None:
-    (pictures / "note.txt").write_text("no image")
+    (pictures / "note.png").write_text("no image")
+    (pictures / "deeper").mkdir()
+    (pictures / "deeper" / "notes.txt").write_text("no image, nor called one")
     out = tmp_path / "out.json"
     common = ("predict", "-m", model, "-p", policy, "-d", pictures, "-o", out)
     assert "--skip-bad" in relook(*common).err
     done = relook(*common, "--skip-bad", "--json")
-    assert json.loads(done.out)["bad"][0]["file"] == "note.txt"
-    assert "skipped: note.txt" in done.err
+    assert json.loads(done.out)["bad"][0]["file"] == "note.png"
+    assert len(json.loads(done.out)["bad"]) == 1
+    assert "skipped: note.png" in done.err
+    assert "1 file that is no image is ignored: notes.txt" in done.err
     assert len(json.loads(out.read_text())) == 12
 
 

@@ -25,8 +25,12 @@ def test_a_search_in_time_is_planned_kept_and_repeated(
     command = ("search", *sources, *FEW)
     tried = relook.ok(*command, "--out", out, "--effort", "quick", "--dry-run")
     too_short = "2 min is too short: the smallest plan takes about"
-    size = "at 20 passes/s (16 candidates × 150 images, then 80 held-out images)"
+    speed, size = (
+        "at 20 passes/s, with ",
+        " s for the rest (16 candidates × 150 images, then 80 held-out images)",
+    )
     assert too_short in tried.out
+    assert speed in tried.out
     assert size in tried.out
     left_out = "10 of 240 images are left out: 2 min is too short for them (time, --time)"
     assert left_out in tried.out
@@ -37,6 +41,7 @@ def test_a_search_in_time_is_planned_kept_and_repeated(
     assert cost["plan"]["size"] == {"candidates": 16, "search": 150, "proof": 80}
     done = relook.ok(*command, "--out", out, "--time", "2m")
     assert f"note: {too_short}" in done.err
+    assert speed in done.err
     assert size in done.err
     assert left_out in done.err
     assert "; for less: pool_size=8, split='75:40' (--pool-size 8 --split 75:40)" in done.err

@@ -5,7 +5,6 @@ torch and the packages that need it are imported only once they are known to wor
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import warnings
@@ -13,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import typer
 from packaging.requirements import Requirement
@@ -22,7 +19,7 @@ from packaging.requirements import Requirement
 import relook
 from relook.cli.shared.console import print_json, print_text, say
 from relook.cli.shared.option_groups import expand_options, option
-from relook.errors import RelookError
+from relook.errors import RelookError, install_command
 from relook.foundation import torchvision_import
 from relook.foundation.wording import first_line
 from relook.io.files import for_terminal
@@ -87,18 +84,8 @@ def examine() -> dict[str, Any]:
         "broken": broken,
         "notes": _notes(),
         "missing": missing,
-        "install": f"pip install '{_source()}[{','.join(missing)}]'" if missing else None,
+        "install": install_command(*missing) if missing else None,
     }
-
-
-def _source() -> str:
-    """Return the argument by which pip installs relook: the path of its clone, or its name."""
-    try:
-        text = metadata.distribution("relook").read_text("direct_url.json")
-    except metadata.PackageNotFoundError:
-        return "relook"
-    origin = json.loads(text or "{}")
-    return url2pathname(urlsplit(origin["url"]).path) if "dir_info" in origin else "relook"
 
 
 def requirements(lines: Iterable[str]) -> dict[str, list[Requirement]]:
@@ -233,7 +220,9 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     for kind in ("devices", "engines"):
         lines.append(f"{kind}: " + ", ".join(f"{n} {text}" for n, text in found[kind].items()))
     lines += [
-        f"{one['what']}: {size_text(one['bytes'])} in {one['path']}" for one in found["caches"]
+        f"{one['what']}: {size_text(one['bytes'])} in {one['path']}"
+        for one in found["caches"]
+        if one["bytes"]
     ]
     lines += [f"note: {text}" for text in found["notes"]]
     lines += [f"broken: {name}: {text}" for name, text in found["broken"].items()]

@@ -146,7 +146,7 @@ def search_command(
         "The run's directory; rerun the same command to resume.", default=Path("runs/search")
     ),
     recipe: options.RecipeOption = AUTO,
-    exclude: options.ExcludeOption = None,
+    exclude: str | None = options.details_option(options.EXCLUDE_HELP),
     settings: Annotated[dict[str, Any], FieldsOf(SearchSettings)],
     split: options.SplitOption = None,
     holdout: float | None = option(
@@ -158,7 +158,7 @@ def search_command(
     timing: TimeOptions,
     group: options.GroupOption = None,
     reading: options.ReadingOptions,
-    network: options.NetworkOptions,
+    network: options.NewNetworkOptions,
     device: options.DeviceOption = "auto",
     reuse: bool = options.speed_option(
         "Reuse predictions of the same model from neighbouring runs; results do not change.",
@@ -168,7 +168,7 @@ def search_command(
     timeout: options.TimeoutOption = None,
     place: EngineOptions,
     log: options.LogOption = None,
-    as_json: options.JsonOption = False,
+    as_json: bool = options.details_option("Print the result as JSON.", "--json", default=False),
 ) -> None:
     """Learn which views to average, and show on held-out images whether they help."""
     check_log(log)
@@ -302,9 +302,9 @@ def _print_cost(
     job, model, new_plan = fit_to_time(job, time_request if plan is None else None)
     plan = plan or new_plan
     settings, searched = job.settings, len(job.split.search)
-    job = replace(job, predictor=model.predictor)
+    given, job = job.predictor, replace(job, predictor=model.predictor)
     model.tell(say)
-    notes = search_notes(job)
+    notes = search_notes(job, given)
     for note in notes:
         _say_note(note)
     seconds, passes = job.seconds_a_pass(), job.passes

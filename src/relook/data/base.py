@@ -173,10 +173,11 @@ def check_classes(classes: Sequence[str], where: str, outputs: int | None) -> No
     count = len(classes)
     if outputs is None or outputs == count or (outputs > count and are_numbers(classes)):
         return
+    some = ', or JSON {"NAME": INDEX, …} for those in the data' if outputs > count else ""
     raise RelookError(
         f"expected as many classes in the data as the model has, got {count} in "
         f"{where} and {outputs} from the model: name the model's classes in its order "
-        f"with classes (--classes FILE): one name per line, {outputs:,} lines"
+        f"with classes (--classes FILE): one name per line, {outputs:,} lines{some}"
     )
 
 

@@ -17,11 +17,12 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from relook.data.prepare import Preparation, is_grey
 from relook.errors import FileFormatError, RelookError, warn
 from relook.foundation.threads import made_ahead
-from relook.foundation.wording import count, first_line
+from relook.foundation.wording import count, first_few, first_line
 from relook.io.files import one_line
 from relook.transforms.centre_crop import MOST_PIXELS, Size
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
+_UNREAD = (".heic", ".heif", ".jxl", ".tga", ".ico", ".psd", ".avif")  # images too, to be named
 _ORIENTATION = 0x0112
 _TURNED = (5, 6, 7, 8)
 _MOST_THREADS = 8
@@ -120,6 +121,31 @@ def _open(file: ImageFile) -> Path | IO[bytes] | Unreadable:
     if not file.is_file():
         return Unreadable("there is no such file" if not file.exists() else "it is not a file")
     return file if file.stat().st_size else Unreadable("it is empty")
+
+
+def image_files(files: Sequence[Path], wanted: Preparation, where: str) -> list[Path]:
+    """Leave out files that are images neither by their ending nor by content, and say how many."""
+    with quiet_pillow():
+        others = {file: one_line(file.name) for file in files if not _may_be_image(file)}
+    if others:
+        number = count(len(others), "file that is no image is", "files that are no images are")
+        say = warn if wanted.log is None else wanted.log
+        say(f"{where}: {number} ignored: {first_few([*others.values()])}")
+    return [file for file in files if file not in others]
+
+
+def _may_be_image(file: Path) -> bool:
+    ending = file.suffix.lower()
+    if not ending or ending in _endings():
+        return True
+    return not isinstance(_use_image(file, lambda image: None), Unreadable)
+
+
+@cache
+def _endings() -> frozenset[str]:
+    Image.init()
+    known = {end for end, name in Image.registered_extensions().items() if name in FORMATS}
+    return frozenset((*known, *_UNREAD))
 
 
 @cache

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.data.base import Dataset, named_labels, numbered_classes
+from relook.data.decode import image_files
 from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
 from relook.errors import FileFormatError, RelookError
@@ -25,12 +26,18 @@ _REQUIRED = ("path", "label")
 def load_folder(rest: str, wanted: Preparation) -> Dataset:
     """Return the images of `DIR/CLASS/…`; the classes are the folders, sorted by name.
 
-    Hidden files and files next to the class folders are ignored. A class folder may be a link, but
-    links to folders inside it are not followed. The column `path` holds the images' files.
+    Hidden files, files next to the class folders and files that are no images are ignored. A class
+    folder may be a link, but links to folders inside it are not followed. The column `path`
+    holds the images' files.
     """
     root = Path(rest).expanduser()
     where = f"folder:{one_line(rest)}"
-    files = {folder: _files(folder) for folder in _class_folders(root)}
+    folders = {folder: _files(folder) for folder in _class_folders(root)}
+    every = [path for found in folders.values() for path in found]
+    images_only = set(image_files(every, wanted, where))
+    files = {
+        folder: [path for path in found if path in images_only] for folder, found in folders.items()
+    }
     empty = [one_line(folder.name) for folder, paths in files.items() if not paths]
     if empty:
         raise RelookError(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, cuda
 
 from relook.errors import RelookError
@@ -15,12 +14,11 @@ from relook.foundation.watchdog import watched
 from relook.models import Predictor
 from relook.policy import Policy, SubPolicy
 from relook.policy.views import apply_subpolicy
-from relook.predictions.passes import View, distinct_views
+from relook.predictions.passes import View, distinct_views, timed_rounds
 from relook.transforms.full_images import FullImages
 
 _MOST_VIEWS = 6  # the time of more views is extrapolated
 _BATCH = 32
-_FEWEST_ROUNDS, _LONGEST = 5, 5  # on a busy machine, these rounds may take 5 times as long
 
 
 @dataclass(frozen=True)
@@ -88,27 +86,6 @@ def measure_slowdown(
         name: Slowdown(tuple(map(slowdown, timed[name][1:], one[1:])))
         for name, one in shortest.items()
     }
-
-
-def timed_rounds(
-    take: Callable[[], Sequence[float]],
-    *,
-    seconds: float,
-    rounds: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> NDArray[np.float64]:
-    """Return the times of several things, `[round, thing]`; `take` times each of them once.
-
-    This takes about `seconds`, up to five times as long for the first few rounds, and at least one
-    round.
-    """
-    start, times = clock(), list[Sequence[float]]()
-    for done in range(rounds):
-        after_next = (clock() - start) * (done + 1) / max(1, done)
-        if after_next > seconds * (1 if done >= _FEWEST_ROUNDS else _LONGEST):
-            break
-        times.append(take())
-    return np.array(times)
 
 
 @dataclass(frozen=True)

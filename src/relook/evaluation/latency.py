@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from relook.errors import RelookError
-from relook.evaluation.cost import timed_rounds
 from relook.foundation.wording import interval, plain, signed, views_text
 from relook.io.fingerprint import fingerprint
 from relook.io.records import Kind
 from relook.numerics.intervals import Interval
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
+from relook.predictions.passes import timed_rounds
 
 ROUNDS, FEW = 25, 3
 """The number of rounds for a median, and for a first estimate of it."""

@@ -60,7 +60,7 @@ class Accelerated:
     def tell(self, log: Callable[[str], None]) -> None:
         """Log the engine that `auto` chose, unless it is torch."""
         if self.why is not None:
-            log(f"engine {self.engine}: {self.why}; accelerate (--accelerate) chooses")
+            log(f"engine {self.engine}: {self.why}; to choose another: accelerate (--accelerate)")
 
 
 def accelerate(
@@ -201,7 +201,7 @@ def _fastest(predictor: TorchPredictor, sample: Tensor, passes: int | None) -> A
     gain = seconds["torch"] / seconds[best]
     if gain < GAIN:
         return Accelerated(predictor, "torch")
-    return Accelerated(engines[best], best, f"about {gain:.1f} × the speed of torch here")
+    return Accelerated(engines[best], best, f"about {gain:.1f} times as fast as plain torch here")
 
 
 def _seconds(engines: Mapping[str, Predictor], sample: Tensor) -> dict[str, float]:

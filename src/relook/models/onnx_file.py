@@ -143,6 +143,8 @@ class OnnxFilePredictor:
     """
 
     normalisation: tuple[float | tuple[float, ...], float | tuple[float, ...]] | None
+    unstated: tuple[str, ...] = ()
+    is_bare = False
 
     def __init__(
         self, session: _Session, options: ModelOptions, outputs: Outputs, content: str
@@ -169,6 +171,7 @@ class OnnxFilePredictor:
                 classes=session.classes,
             )
             self.normalisation, self._inner = inner.normalisation, inner
+            self.unstated = inner.unstated
         self.fingerprint = fingerprint_of(
             "ONNX file", content, self.normalisation, outputs, takes.layout
         )
@@ -252,7 +255,10 @@ def load_onnx(rest: str, options: ModelOptions) -> Predictor:
     session = _open(onnxruntime, path, options.device)
     module = _module(session, path, str(path), f"onnx:{path}?", **said)
     outputs = _outputs(path, graph_outputs(graph, module.output), options.outputs)
-    return OnnxFilePredictor(module, options, outputs, _file_content(graph, path, module.output))
+    content = _file_content(graph, path, module.output)
+    predictor = OnnxFilePredictor(module, options, outputs, content)
+    predictor.is_bare = True
+    return predictor
 
 
 def _file_content(graph: Any, path: Path, output: str) -> str:

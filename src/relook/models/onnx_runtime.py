@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relook.errors import RelookError
+from relook.errors import RelookError, install_command
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
@@ -20,7 +20,6 @@ from relook.models.base import InputSpec, Outputs, to_log_probs
 from relook.models.predictors import TorchPredictor
 from relook.transforms.checks import check_images
 
-INSTALL = "pip install 'relook[onnx]'"
 CPU = "CPUExecutionProvider"
 OPSET = 17
 """Old enough for any ONNX Runtime from 1.16 on; an ONNX file of a later opset keeps its own."""
@@ -96,7 +95,7 @@ def export_network(predictor: TorchPredictor, images: Tensor) -> bytes:
     `outputs` is the module's.
     """
     if not is_installed():
-        raise RelookError(f"ONNX Runtime is not installed: {INSTALL}")
+        raise RelookError(f"ONNX Runtime is not installed: {install_command('onnx')}")
     module = _WithNormalisation(predictor, images.shape[1]).eval()
     any_number = {0: "n"}
     with (
@@ -156,7 +155,7 @@ def open_session(
     try:
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError:
-        raise RelookError(f"ONNX Runtime is not installed: {INSTALL}") from None
+        raise RelookError(f"ONNX Runtime is not installed: {install_command('onnx')}") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     if not spinning:

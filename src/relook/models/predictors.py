@@ -37,8 +37,11 @@ class TorchPredictor:
     module is moved to `device` ("auto": a GPU if there is one), not copied; by default it stays on
     its own. The fingerprint is computed on first use, from the class's name, the weights, the
     normalisation and `outputs`; it does not notice a change of the class's code. `input` describes
-    the images that the module takes, if known.
+    the images that the module takes, if known. `unstated` names what is not given of mean and std;
+    `is_bare`: the module comes from a file or a factory that cannot say what they are.
     """
+
+    is_bare = False
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class TorchPredictor:
         check_outputs(outputs)
         self.outputs, self.classes, self.input = outputs, classes, input
         self.normalisation = _channel_values("mean", mean, 0.0), _channel_values("std", std, 1.0)
+        self.unstated = unstated(mean, std)
         self._given_fingerprint = fingerprint
         self.module, self.device = _on_device(module, device)
         self._dtype = next(
@@ -228,6 +232,11 @@ class ModelOptions:
                 "leave them out",
                 *given,
             )
+
+
+def unstated(mean: Channels | None, std: Channels | None) -> tuple[str, ...]:
+    """Return the names of what is not given."""
+    return tuple(name for name, values in (("mean", mean), ("std", std)) if values is None)
 
 
 def channels_of(predictor: Predictor) -> int | None:

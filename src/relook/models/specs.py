@@ -28,6 +28,7 @@ _TORCH_OPTIONS = ("mean", "std", "device", *_CALLABLE_OPTIONS)
 _SESSION_OPTIONS = ("mean", "std", "outputs", "layout", "output", "fingerprint")
 MODEL_OPTIONS = frozenset((*_TORCH_OPTIONS, *_SESSION_OPTIONS))
 """All keywords for models in memory."""
+_WEIGHTS = (".th", ".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 _SPEC_OPTIONS = ("mean", "std", "outputs", "device", "size", "crop", "pretrained")
 
 
@@ -67,6 +68,11 @@ def load_model(
     prefix, *rest = re.split("[:@]", spec, maxsplit=1)
     source = MODEL_SOURCES.get(prefix)
     if source is None:
+        if not rest and spec.lower().endswith(_WEIGHTS):
+            raise RelookError(
+                f"expected a network with its weights, got {spec!r}, weights alone: say "
+                f"timm:NAME@{spec}, or torch:MODULE:FUNCTION@{spec} for a network of your own"
+            )
         raise unknown_name("model source", prefix, MODEL_SOURCES)
     if not any(rest):
         raise RelookError(f"expected a model as {source.form}, got {spec!r}")
@@ -109,7 +115,9 @@ def register_model_source(
         options.refuse(f"{scheme}:", "pretrained")
         model = load(rest)
         if isinstance(model, nn.Module):
-            return options.predictor(model)
+            predictor = options.predictor(model)
+            predictor.is_bare = True
+            return predictor
         options.refuse(f"{scheme}:", "mean", "std", "outputs")
         if not isinstance(model, Predictor):
             raise RelookError(

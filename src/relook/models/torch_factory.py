@@ -46,7 +46,9 @@ def load_torch(rest: str, options: ModelOptions) -> Predictor:
     plain = options.predictor(network)
     # The weights identify neither the code that uses them nor its further settings.
     complete = fingerprint(plain.fingerprint, code, _configuration(network))
-    return options.predictor(network, fingerprint=complete)
+    predictor = options.predictor(network, fingerprint=complete)
+    predictor.is_bare = True
+    return predictor
 
 
 def _configuration(network: nn.Module) -> list[object]:

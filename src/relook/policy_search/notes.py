@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from relook.data.base import Dataset, are_numbers
 from relook.foundation.wording import count
 from relook.io.identities import union, why_unknown
+from relook.models import EnsemblePredictor, Predictor
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
 from relook.numerics.metrics import confidences
@@ -45,10 +46,11 @@ class SetUpNote(str):
     """A note of a probable mistake, which would make all figures meaningless."""
 
 
-def search_notes(job: SearchJob) -> tuple[str, ...]:
+def search_notes(job: SearchJob, given: Predictor | None = None) -> tuple[str, ...]:
     """Return the notes for readers of the figures.
 
-    Some search images go through the model for them, as they are.
+    Some search images go through the model for them, as they are. `given` is the model before it
+    was accelerated.
     """
     classes, recipe = len(np.unique(job.dataset.labels)), job.settings.recipe
     searched = min(job.halves, key=len) if job.halves else job.split.search
@@ -84,7 +86,7 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
             f"these have {size}, and its crops move them by up to {recipe.finish.magnitude:g}: a "
             "recipe of your own can have smaller ones"
         )
-    return (*notes, *_start_notes(job), *_set_up_notes(job))
+    return (*notes, *_start_notes(job), *_set_up_notes(job, given or job.predictor))
 
 
 def _start_notes(job: SearchJob) -> list[str]:
@@ -108,7 +110,7 @@ def _start_notes(job: SearchJob) -> list[str]:
     return notes
 
 
-def _set_up_notes(job: SearchJob) -> list[str]:
+def _set_up_notes(job: SearchJob, given: Predictor) -> list[str]:
     """Predict a few images, one per group, and note what is probably wrong with the set-up."""
     places, groups = job.split.search, job.groups
     if groups is not None:
@@ -117,10 +119,34 @@ def _set_up_notes(job: SearchJob) -> list[str]:
     images, labels = job.dataset.images[places], job.dataset.labels[places]
     batch = job.settings.batch
     log_probs = predict_views(job.predictor, images, PLAIN_VIEW, seed=0, batch=batch)[0]
+    unstated, is_bare = _unstated(given)
+    mistake = set_up_note(log_probs, labels, job.dataset.classes, unstated)
     folders = _folders_note(job.dataset, log_probs.shape[1])
-    mistake = set_up_note(log_probs, labels, job.dataset.classes)
-    notes = [] if folders is None else [folders]
+    told = "mean and std" in (mistake or "")
+    found = (folders, None if told else _normalisation_note(unstated, is_bare=is_bare))
+    notes = [note for note in found if note is not None]
     return notes if mistake is None else [*notes, SetUpNote(mistake)]
+
+
+def _unstated(predictor: Predictor) -> tuple[tuple[str, ...], bool]:
+    """Return what is not given of mean and std, and whether no source can know better."""
+    if isinstance(predictor, EnsemblePredictor):
+        return max(map(_unstated, predictor.members), key=lambda one: (one[1], len(one[0])))
+    return getattr(predictor, "unstated", ()), getattr(predictor, "is_bare", False)
+
+
+def _normalisation_note(unstated: Sequence[str], *, is_bare: bool) -> str | None:
+    """Note values of mean and std that nobody has given, where they may be forgotten."""
+    if len(unstated) == 1:
+        (one,) = unstated
+        other, value = ("mean", 1) if one == "std" else ("std", 0)
+        return f"{other} is given without {one} (--{one}), taken as {value}"
+    if not unstated or not is_bare:
+        return None
+    return (
+        "mean and std (--mean, --std) are not given: the network gets values 0…1, which is right "
+        "only if it was trained on them or normalises them itself"
+    )
 
 
 def _folders_note(dataset: Dataset, outputs: int) -> str | None:
@@ -135,11 +161,13 @@ def _folders_note(dataset: Dataset, outputs: int) -> str | None:
     )
 
 
-def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> str | None:
+def set_up_note(
+    log_probs: LogProbs, labels: Labels, classes: Sequence[str], unstated: Sequence[str] = ()
+) -> str | None:
     """Return what is probably wrong with a set-up, by predictions `[n, class]` of plain images.
 
-    `classes` are the labels' names. Weak and overconfident networks, few images, rare classes and
-    noisy labels are no mistakes.
+    `classes` are the labels' names, `unstated` what is not given of mean and std. Weak and
+    overconfident networks, few images, rare classes and noisy labels are no mistakes.
     """
     images = len(labels)
     if images < _MIN_IMAGES:
@@ -152,6 +180,8 @@ def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> 
     chance = float(answered @ labelled)
     right = float(np.mean(answers == labels))
     at_chance = right <= chance + 2 * math.sqrt(chance * (1 - chance) / images)
+    missing = f": no {' and no '.join(unstated)} given" if unstated else ""
+    normalisation = f"mean and std (--mean, --std{missing})"
     note = f"accuracy is {100 * right:.1f} % on the search images"
     note += ", which is chance" if at_chance else ""
     order = _other_order(answers, labels, classes)
@@ -163,7 +193,7 @@ def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> 
     if at_chance:
         return (
             f"{note}: check that the classes are in the model's order, its weights, "
-            "and mean and std"
+            f"and {normalisation}"
         )
     confidence = float(confidences(log_probs).mean())
     temperature = fit_temperature(log_probs, labels)
@@ -177,7 +207,7 @@ def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> 
         at_most < _ACCURACY_OF_CONFIDENCE * confidence
         and _crowds(answers[answers != labels], labelled)
     ):
-        return f"{note}mean and std, the scale of the pixels and the channels' order"
+        return f"{note}{normalisation}, the scale of the pixels and the channels' order"
     return None
 
 

@@ -46,8 +46,8 @@ from relook.policy_search.time_plan import (
     TimePlan,
     TimeRequest,
     can_have_rounds,
-    gain_of_second_half,
     left_out_note,
+    what_more_time_buys,
 )
 from relook.predictions.model_calls import current_engine, on_other_gpus
 from relook.predictions.passes import KnownViews
@@ -201,7 +201,7 @@ def _run_search(
     fitted_on, given_job = network_mark(job.predictor), job
     job = replace(job, predictor=model.predictor)
     say(job.summary)
-    notes = search_notes(job)
+    notes = search_notes(job, given_job.predictor)
     model.tell(say)
     for note in notes:
         say_note(note)
@@ -224,7 +224,7 @@ def _run_search(
     times.append(time.perf_counter())
     selected = select_from_pool(job, predicted, progress, log)
     if log is not None and rounds is not None and rounds.are_limited and not job.plan.mapped:
-        log(gain_of_second_half(job, predicted, selected))
+        log(what_more_time_buys(job, predicted, selected, rounds.images_left_out))
     halves = search_halves(job, predicted, selected.log_probs, progress)
     policy = replace(policy_of(job, predicted, selected), fitted_on=fitted_on, halves=halves)
     times.append(time.perf_counter())

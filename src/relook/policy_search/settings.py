@@ -186,6 +186,7 @@ class SearchSettings:
         False,
         "Hold nothing out: learn on all images, and compare on all of them, each half by "
         "views that were learned on the other. For few images.",
+        panel=SEARCH,
     )
     holdout: float = 1 / 3
     left_out: float = 0.0

@@ -122,7 +122,7 @@ class TimePlan:
     """The sizes planned for a run, for how many seconds, and the speed that they follow from.
 
     `kept` is the number of distinct candidates that there was time for, always the first ones;
-    None: all of them.
+    None: all of them. `rest` is the share of the `estimate`, in seconds, that is not passes.
     """
 
     pool_size: int | None
@@ -134,6 +134,7 @@ class TimePlan:
     seconds_a_pass: float | None = None
     estimate: float | None = None
     kept: int | None = None
+    rest: float | None = None
 
     @property
     def time_text(self) -> str:
@@ -153,8 +154,9 @@ class TimePlan:
 
     @property
     def _speed_text(self) -> str:
-        passes = 1 / (self.seconds_a_pass or 1)
-        return f"about {duration(self.estimate or 0)} at {passes:,.0f} passes/s"
+        speed = f"{1 / (self.seconds_a_pass or 1):,.0f} passes/s"
+        rest = "" if self.rest is None else f", with {duration(self.rest)} for the rest"
+        return f"about {duration(self.estimate or 0)} at {speed}{rest}"
 
     def overrun_note(self, *, can_split: bool) -> str | None:
         """Return a note if even the smallest plan takes too long, with options for half of it.
@@ -168,8 +170,10 @@ class TimePlan:
         if can_split:
             split = f"{max(2, self.size.search // 2)}:{max(4, self.size.proof // 2)}"
             keywords, options = f"{keywords}, split={split!r}", f"{options} --split {split}"
+        limit, needed = duration(self.seconds), duration(self.estimate or 0)
         return (
-            f"{duration(self.seconds)} is too short: the smallest plan takes {self._speed_text} "
+            f"{limit} {'may be' if limit == needed else 'is'} too short: the smallest plan takes "
+            f"{self._speed_text} "
             f"({self._sizes_text}), and runs all the same; for less: {keywords} ({options})"
         )
 
@@ -268,8 +272,11 @@ class TimeRequest:
         free = (self.pool_free, self.images_free, self.images_free and job.test is None)
         spent = time.perf_counter() - self.started
 
+        def rest(size: Size) -> float:
+            return spent + overhead_seconds(job, size)
+
         def seconds(size: Size) -> float:
-            return spent + pace * job.passes_of(size).all + overhead_seconds(job, size)
+            return pace * job.passes_of(size).all + rest(size)
 
         sizes = smaller_sizes(whole, len(job.dataset.classes), free=free)
         limit = math.inf if self.seconds is None else _USABLE_SHARE * self.seconds
@@ -280,8 +287,17 @@ class TimeRequest:
             left_out = 1 - (size.search + proof) / len(job.dataset)
             holdout = proof / (size.search + proof) or holdout
         pool_size = settings.pool_size if size[0] == whole[0] else size.candidates
-        estimate = seconds(size)
-        return TimePlan(pool_size, holdout, left_out, engine, size, self.seconds, pace, estimate)
+        return TimePlan(
+            pool_size,
+            holdout,
+            left_out,
+            engine,
+            size,
+            self.seconds,
+            pace,
+            estimate=seconds(size),
+            rest=rest(size),
+        )
 
 
 def left_out_note(job: SearchJob, plan: TimePlan | None, request: TimeRequest | None) -> str:
@@ -332,6 +348,14 @@ class Rounds:
     def are_limited(self) -> bool:
         """Whether a time was given, or not all candidates were predicted."""
         return self.request.explicit or self._kept is not None
+
+    @property
+    def images_left_out(self) -> int:
+        """How many images more time would add: those that the plan leaves out of the data set."""
+        job = self.job
+        if not (self.request.images_free and job.settings.left_out and job.test is None):
+            return 0
+        return len(job.dataset) - job.size.search - job.size.proof
 
     @property
     def _kept(self) -> int | None:
@@ -389,8 +413,13 @@ def no_complete_round(run: Path | None) -> RelookError:
     )
 
 
-def gain_of_second_half(job: SearchJob, predicted: PoolPredictions, selected: Selected) -> str:
-    """Say what the second half of the candidates gained, since more will hardly gain as much."""
+def what_more_time_buys(
+    job: SearchJob, predicted: PoolPredictions, selected: Selected, left_out: int = 0
+) -> str:
+    """Say what the second half of the candidates gained, since more will hardly gain as much.
+
+    `left_out` is the number of images that more time would add.
+    """
     made = len(predicted.candidates)
     half = Predictions.of(selected.log_probs[: made // 2])
     fewer = _select(job, PoolPredictions(predicted.candidates[: made // 2], half))
@@ -398,9 +427,11 @@ def gain_of_second_half(job: SearchJob, predicted: PoolPredictions, selected: Se
     groups = None if job.groups is None else group_numbers(job.groups, len(gains))
     gain, error = mean_and_error(gains, np.ones(len(gains)), groups)
     changed = f"the cLL by {signed(gain, 4)} ± {plain(error, 4)} on the search images; "
-    changed += "as many again probably gain less"
+    changed += f"as many again probably gain {'less' if gain > 0 else 'nothing'}"
     if max(abs(gain), error) < 0.00005:
         changed = "nothing; as many again probably change nothing either"
+    if left_out:
+        changed += f", but the {count(left_out, 'image')} left out would narrow the intervals"
     last = f"the last {made - made // 2} of {made} candidates"
     return f"what more time would buy: {last} have changed {changed}"
 

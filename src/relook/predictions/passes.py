@@ -39,8 +39,9 @@ from relook.transforms.full_images import FullImages
 _COMPARED = 16  # passes
 _COMPARISON_FLOOR = -10.0
 _TOLERANCE = 0.05  # of log-probabilities; float16, batches and threads change far less
+_FEWEST_ROUNDS, _LONGEST = 5, 5  # on a busy machine, these rounds may take 5 times as long
 _ESTIMATE_VIEWS = 4
-_ESTIMATE_SECONDS, _ESTIMATE_TIMES = 1.0, 16
+_ESTIMATE_SECONDS, _ESTIMATE_ROUNDS = 1.0, 16
 
 
 def predict_views(
@@ -252,22 +253,48 @@ def estimate(
     seed: int,
     batch: int | None = None,
 ) -> float:
-    """Return the seconds of a pass, measured on a few views of a batch of images.
+    """Return the seconds of a pass: the median of some rounds with a few views of a batch.
 
-    As always, views are made while the model runs. The first time, which compiles the views'
-    transforms, does not count.
+    As always, views are made while the model runs. The first round, which compiles the views'
+    transforms, does not count, and single rounds that other work disturbs do not matter.
     """
     every = _passes(predictor, images, views, None, seed)
     part = min(every.automatic_batch() if batch is None else batch, len(images))
     sample = views[:: -(-len(views) // _ESTIMATE_VIEWS)]
     passes = _passes(predictor, images[:part], sample, None, seed)
     plan = passes.plan(batch)
-    times: list[float] = []
-    while len(times) < 2 or (sum(times) < _ESTIMATE_SECONDS and len(times) < _ESTIMATE_TIMES):
+
+    def take() -> list[float]:
         start = time.perf_counter()
         list(passes.blocks(plan.blocks(), plan, lambda count: None))
-        times.append(time.perf_counter() - start)
-    return sum(times[1:]) / ((len(times) - 1) * len(sample) * part)
+        return [time.perf_counter() - start]
+
+    take()
+    times = timed_rounds(
+        take, seconds=_ESTIMATE_SECONDS, rounds=_ESTIMATE_ROUNDS, clock=time.perf_counter
+    )
+    return float(np.median(times)) / (len(sample) * part)
+
+
+def timed_rounds(
+    take: Callable[[], Sequence[float]],
+    *,
+    seconds: float,
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> NDArray[np.float64]:
+    """Return the times of several things, `[round, thing]`; `take` times each of them once.
+
+    This takes about `seconds`, up to five times as long for the first few rounds, and at least one
+    round.
+    """
+    start, times = clock(), list[Sequence[float]]()
+    for done in range(rounds):
+        after_next = (clock() - start) * (done + 1) / max(1, done)
+        if after_next > seconds * (1 if done >= _FEWEST_ROUNDS else _LONGEST):
+            break
+        times.append(take())
+    return np.array(times)
 
 
 def _passes(

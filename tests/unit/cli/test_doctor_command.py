@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from relook.cli import doctor
 from relook.cli.verbs import listing
+from relook.errors import MissingExtraError, install_command
 from relook.foundation import torchvision_import
 
 METADATA = (
@@ -87,6 +88,39 @@ def test_a_sound_machine_is_told_what_could_be_added(
     assert found["engines"]["onnx"] in ("works", "not installed")
     assert (found["missing"], found["install"]) == (["hf"], f"pip install '{source}[hf]'")
     assert found["machine"]["cores"] >= 1
+
+
+def test_the_advice_on_an_extra_names_the_clone_and_what_it_is_tested_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about, clone = tmp_path / "relook-0.1.dist-info", tmp_path / "my clone"
+    about.mkdir()
+    clone.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: relook\nVersion: 0.1\n")
+    origin = {"url": clone.as_uri(), "dir_info": {"editable": True}}
+    (about / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.syspath_prepend(tmp_path)
+    plain = f"pip install '{clone}[onnx,hf]'"
+    assert install_command("onnx", "hf") == plain
+    (clone / "constraints.txt").touch()
+    pinned = f"pip install -c '{clone / 'constraints.txt'}' '{clone}[onnx]'"
+    assert install_command("onnx") == pinned
+    error = str(MissingExtraError("onnxruntime", "onnx", "onnx:FILE"))
+    assert error == f"onnx:FILE needs onnxruntime, which is not installed: run  {pinned}"
+
+
+def test_caches_are_listed_if_they_hold_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("NUMBA_CACHE_DIR", "TORCH_HOME", "HF_HUB_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    (tmp_path / "HF_HUB_CACHE").mkdir()
+    (tmp_path / "HF_HUB_CACHE" / "weights").write_bytes(bytes(3000))
+    said = CliRunner().invoke(listing(), ["doctor"]).stdout
+    assert "Hugging Face's downloads: " in said
+    assert "0 bytes" not in said
+    assert "compiled by numba" not in said
+    assert "torch's downloads" not in said
 
 
 def test_one_core_is_singular(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,13 @@ from tests.unit.data.image_files import (
 )
 
 from relook.data import Preparation, as_dataset, load_data, read_groups
-from relook.errors import RelookError
+from relook.errors import RelookError, RelookWarning
 
 HOSTILE = {
     "empty.jpg": b"",
     "cut.jpg": encoded(photo(), "JPEG")[:700],
     "cut.png": encoded(photo(), "PNG")[:-200],
-    "notes.txt": b"not an image",
+    "notes.png": b"not an image",
     "bomb.png": png_that_declares(30_000, 30_000),
     "larger.png": png_that_declares(9_200, 9_100),
     "floats.tiff": encoded(Image.fromarray(np.zeros((40, 60), np.float32)), "TIFF"),
@@ -61,6 +61,32 @@ def test_hidden_files_and_files_beside_the_classes_are_left_alone(root: Path) ->
     assert load_data(f"folder:{root}").fingerprint == before
 
 
+def test_files_that_are_no_images_are_ignored_and_counted(root: Path) -> None:
+    before = load_data(f"folder:{root}").fingerprint
+    for name in ("notes.txt", "Thumbs.db", "cover.JSON", "clip.mp4"):
+        (root / "cat" / name).write_bytes(b"something else")
+    said: list[str] = []
+    assert load_data(f"folder:{root}", Preparation(log=said.append)).fingerprint == before
+    told = "4 files that are no images are ignored: Thumbs.db, clip.mp4, cover.JSON, …"
+    assert said[0] == f"folder:{root}: {told}"
+    with pytest.warns(RelookWarning, match="4 files that are no images are ignored"):
+        load_data(f"folder:{root}")
+    (root / "cat" / "photo.dat").write_bytes(encoded(photo(), "PNG"))
+    assert len(load_data(f"folder:{root}", Preparation(log=said.append))) == 10, "an image inside"
+    (root / "cat" / "cut.dat").write_bytes(encoded(photo(), "PNG")[:-200])
+    plan = Preparation(log=said.append)
+    refused("1 of 11 files .*cat/cut.dat: ", load_data, f"folder:{root}", plan)
+    (root / "dog" / "photo.heic").write_bytes(b"a kind that Pillow cannot read")
+    refused("1 of 12 files .*dog/photo.heic: ", load_data, f"folder:{root}", plan)
+
+
+def test_a_class_of_other_files_only_holds_no_images(root: Path) -> None:
+    (root / "emu").mkdir()
+    (root / "emu" / "notes.txt").write_text("none yet")
+    plan = Preparation(log=lambda line: None)
+    refused(r"1 of 4 hold none \(emu\)", load_data, f"folder:{root}", plan)
+
+
 def test_images_may_lie_deeper_and_classes_elsewhere(root: Path, tmp_path: Path) -> None:
     (root / "cat" / "more").mkdir()
     photo(seed=50).save(root / "cat" / "more" / "x.png")
@@ -96,7 +122,8 @@ def test_a_wrong_number_of_classes_is_said_before_anything_is_decoded(
 ) -> None:
     monkeypatch.setattr("relook.data.image_files.read_heads", None)
     how = r"with classes \(--classes FILE\): one name per line, 10 lines"
-    says = f"got 3 in folder:.* and 10 from the model: .*{how}"
+    json = r', or JSON \{"NAME": INDEX, …\} for those in the data'
+    says = f"got 3 in folder:.* and 10 from the model: .*{how}{json}"
     refused(says, as_dataset, root, outputs=10)
 
 
@@ -118,7 +145,7 @@ def test_a_hostile_file_is_named_or_skipped(root: Path, name: str) -> None:
         ("larger.png", "it declares 9100×9200, more than the allowed 80,000,000 pixels"),
         ("bomb.png", "it declares more than the allowed 80,000,000 pixels"),
         ("empty.jpg", "it is empty"),
-        ("notes.txt", "it is not an image"),
+        ("notes.png", "it is not an image"),
         ("cut.jpg", "truncated"),
     ],
 )

@@ -1,3 +1,4 @@
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.unit.data.image_files import encoded, photo, png_that_declares, write
 
 from relook.data import Preparation, load_data
 from relook.data.hf_data import _content, import_datasets
-from relook.errors import FileFormatError, MissingExtraError, RelookError
+from relook.errors import FileFormatError, MissingExtraError, RelookError, install_command
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # its own writers warn
 
@@ -30,7 +31,8 @@ def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    refused(r"relook\[hf-data\]", load_data, "hf:somewhere", error=MissingExtraError)
+    command = re.escape(install_command("hf-data"))
+    refused(command, load_data, "hf:somewhere", error=MissingExtraError)
 
 
 def test_a_saved_data_set_is_read_as_it_was(datasets: Any, tmp_path: Path) -> None:

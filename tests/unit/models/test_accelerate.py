@@ -1,5 +1,6 @@
 """Other ways to run a torch module: ONNX Runtime, channels last, half precision."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from tests.support import refused
 from torch import Tensor, nn
 
+from relook.errors import install_command
 from relook.models import CallablePredictor, TorchPredictor, accelerate, onnx_runtime
 from relook.models.accelerate import accelerate as make_fast
 from relook.models.accelerate import accelerate_run
@@ -66,6 +68,11 @@ def test_auto_takes_the_fastest_by_a_margin(
         made = make_fast(predictor, images(5))
         assert made.engine == expected
         assert (made.why is None) == (expected == "torch")
+        said: list[str] = []
+        made.tell(said.append)
+        ways = r"times as fast as plain torch here; to choose another: accelerate \(--accelerate\)"
+        assert all(re.fullmatch(rf"engine {expected}: about \d+\.\d {ways}", one) for one in said)
+        assert len(said) == (expected != "torch")
         apart = (made.predictor(images(6)) - predictor(images(6))).abs().max()
         assert apart <= accelerate.TOLERANCE
 
@@ -141,7 +148,7 @@ def test_without_onnx_auto_keeps_torch_silently(
     pace(monkeypatch, torch=1.0)
     made = make_fast(predictor, images(3))
     assert (made.engine, made.why) == ("torch", None)
-    refused(r"relook\[onnx\]", make_fast, predictor, images(3), mode="onnx")
+    refused(re.escape(install_command("onnx")), make_fast, predictor, images(3), mode="onnx")
 
 
 def test_half_precision_is_near_and_returns_float32(predictor: TorchPredictor) -> None:
@@ -254,4 +261,4 @@ def test_damage_and_wrong_images_are_said() -> None:
 
 def test_without_the_packages_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_runtime, "find_spec", lambda name: None)
-    refused(r"pip install 'relook\[onnx\]'", to_onnx, TorchPredictor(network()), images(2))
+    refused(re.escape(install_command("onnx")), to_onnx, TorchPredictor(network()), images(2))

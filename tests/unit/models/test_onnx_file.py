@@ -225,6 +225,19 @@ def test_a_spec_that_leads_nowhere_gets_one_line(
         load_model("onnx:net.onnx", outputs="logits", device="warp")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "options", "unstated"),
+    [("FLOAT", {}, ("mean", "std")), ("FLOAT", {"mean": 0.4}, ("std",)), ("UINT8", {}, ())],
+)
+def test_a_file_of_floats_knows_that_nobody_gave_mean_and_std(
+    tmp_path: Path, dtype: str, options: dict[str, Any], unstated: tuple[str, ...]
+) -> None:
+    linear_graph(tmp_path / "net.onnx", [3, 32, 32, 3], drawn_weights(3072), dtype=dtype)
+    made: Any = load_model(f"onnx:{tmp_path / 'net.onnx'}", outputs="logits", **options)
+    assert made.unstated == unstated
+    assert made.is_bare
+
+
 class TestSession:
     """A session that the user has made, given to relook from Python."""
 

@@ -135,7 +135,11 @@ def test_answers_that_crowd_and_are_surer_than_right_point_to_the_normalisation(
     crowd = generator.choice([2, 6], 256)
     right = generator.random(256) < 0.25
     crowded = answered(np.where(right, labels, crowd), 10, 0.7)
-    assert "check mean and std, the scale" in note(crowded, labels)
+    assert "check mean and std (--mean, --std), the scale" in note(crowded, labels)
+    told = set_up_note(crowded, labels, NUMBERS[:10], ("mean", "std")) or ""
+    assert "check mean and std (--mean, --std: no mean and no std given), the scale" in told
+    told = set_up_note(crowded, labels, NUMBERS[:10], ("std",)) or ""
+    assert "check mean and std (--mean, --std: no std given), the scale" in told
     spread = answered(np.where(right, labels, generator.integers(0, 10, 256)), 10, 0.7)
     assert note(spread, labels) == "", "a network that overfits"
 

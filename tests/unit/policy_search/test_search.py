@@ -19,7 +19,14 @@ from torch import Tensor, nn
 import relook
 from relook.data import as_dataset, load_data
 from relook.errors import RelookError, RunError
-from relook.models import CallablePredictor, TorchPredictor
+from relook.models import (
+    CallablePredictor,
+    EnsemblePredictor,
+    Predictor,
+    TorchPredictor,
+    as_predictor,
+    load_model,
+)
 from relook.models.small import new_small
 from relook.numerics.calibration import fit_temperature
 from relook.policy.recipes import get_recipe
@@ -199,3 +206,34 @@ def test_folders_taken_for_the_model_s_first_classes_give_a_note(outputs: int) -
         if outputs == 10
         else []
     )
+
+
+BARE = "torch:relook.models.small:new_small"
+FORGOTTEN = "mean and std (--mean, --std) are not given: the network gets values 0…1"
+
+
+@pytest.mark.parametrize(
+    ("make", "note"),
+    [
+        (lambda: load_model(BARE), FORGOTTEN),
+        (lambda: load_model(BARE, mean=0.3), "mean is given without std (--std), taken as 1"),
+        (lambda: load_model(BARE, std=0.3), "std is given without mean (--mean), taken as 0"),
+        (lambda: load_model(BARE, mean=0, std=1), None),
+        (lambda: TorchPredictor(new_small(seed=1)), None),
+        (lambda: as_predictor(new_small(seed=1), mean=0.3), "mean is given without std (--std)"),
+        (lambda: as_predictor([new_small(seed=1), BARE]), FORGOTTEN),
+        (lambda: CallablePredictor(lambda x: x[:, 0, 0, :10] / 99, outputs="logits"), None),
+    ],
+)  # fmt: skip
+def test_a_mean_and_std_that_nobody_gave_are_noted(
+    make: Callable[[], Predictor], note: str | None
+) -> None:
+    settings = replace(SETTINGS, accelerate="channels-last")
+    if isinstance(make(), CallablePredictor | EnsemblePredictor):
+        settings = SETTINGS
+    said: list[str] = []
+    found = search_dataset(make(), DIGITS.subset(np.arange(40)), settings, warn=said.append)
+    told = [one for one in said if "mean" in one]
+    assert [one for one in found.notes if "mean" in one] == told
+    assert len(told) == (note is not None)
+    assert note is None or told[0].startswith(note)

@@ -30,10 +30,10 @@ from relook.policy_search.time_plan import (
     Rounds,
     TimePlan,
     TimeRequest,
-    gain_of_second_half,
     largest_within,
     parse_duration,
     smaller_sizes,
+    what_more_time_buys,
 )
 from relook.predictions.store import BatchPlan
 
@@ -149,7 +149,8 @@ def test_what_fits_stays_as_it_is_and_what_does_not_is_cut(speed: Speed) -> None
     assert len(cut.split.search) == pytest.approx(plan.size.search, abs=2)
     assert len(cut.split.held_out) == pytest.approx(plan.size.proof, abs=2)
     assert str(plan).startswith(f"Plan for 15 min: {plan.size.candidates} candidates × ")
-    assert str(plan).endswith(" at 33 passes/s")
+    rest = plan.estimate - 0.03 * cut.passes.all
+    assert str(plan).endswith(f" at 33 passes/s, with {rest:.0f} s for the rest")
 
 
 def test_images_left_out_are_told_with_the_reason(speed: Speed, tmp_path: Path) -> None:
@@ -204,6 +205,9 @@ def test_not_even_the_least_fits(speed: Speed) -> None:
     said = plan.overrun_note(can_split=False)
     assert said is not None
     assert said.endswith("; for less: pool_size=8 (--pool-size 8)")
+    near = replace(plan, seconds=300.0, estimate=301.0).overrun_note(can_split=False)
+    assert near is not None
+    assert near.startswith("5 min may be too short: the smallest plan takes about 5 min at ")
 
 
 def test_images_are_left_out_beside_a_separate_test(speed: Speed) -> None:
@@ -311,10 +315,42 @@ def test_candidates_that_change_nothing_are_said_to(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(time_plan, "_log_likelihoods", lambda job, found: np.full(10, -0.5))
     job = SimpleNamespace(groups=None)
     own: Any = job, SimpleNamespace(candidates=np.arange(4)), SimpleNamespace(log_probs=log_probs)
-    assert gain_of_second_half(*own) == (
+    assert what_more_time_buys(*own) == (
         "what more time would buy: the last 2 of 4 candidates have changed nothing; as many again "
         "probably change nothing either"
     )
+
+
+@pytest.mark.parametrize(
+    ("now", "again"), [(-0.4, "probably gain less"), (-0.6, "probably gain nothing")]
+)
+def test_what_more_time_would_buy_is_never_said_to_be_less_than_a_loss(
+    monkeypatch: pytest.MonkeyPatch, now: float, again: str
+) -> None:
+    monkeypatch.setattr(time_plan, "_select", lambda job, part: None)
+    monkeypatch.setattr(
+        time_plan, "_log_likelihoods", lambda job, found: np.full(10, now if found else -0.5)
+    )
+    log_probs = np.zeros((4, 10, 2))
+    job: Any = SimpleNamespace(groups=None)
+    predicted: Any = SimpleNamespace(candidates=np.arange(4))
+    selected: Any = SimpleNamespace(log_probs=log_probs)
+    gain = {-0.4: "+0.1000", -0.6: "−0.1000"}[now]
+    changed = f"changed the cLL by {gain} ± 0.0000 on the search images; as many again {again}"
+    assert what_more_time_buys(job, predicted, selected).endswith(changed)
+    images = ", but the 1,200 images left out would narrow the intervals"
+    assert what_more_time_buys(job, predicted, selected, 1200).endswith(f"{changed}{images}")
+
+
+def test_more_time_adds_only_images_that_the_plan_left_out(speed: Speed, tmp_path: Path) -> None:
+    speed(0.03)
+    job = plan_search(MODEL, DIGITS, SETTINGS, directory=tmp_path)
+    cut, _, plan = fit_to_time(job, request())
+    assert Rounds(job, request(), plan, "torch", timed=False).images_left_out == 0
+    left = len(DIGITS) - len(cut.split.search) - len(cut.split.held_out)
+    assert left > 0
+    assert Rounds(cut, request(), plan, "torch", timed=False).images_left_out == left
+    assert Rounds(cut, request("0.5:0.3"), plan, "torch", timed=False).images_left_out == 0
 
 
 def test_there_is_nothing_to_finish_without_a_directory() -> None:

@@ -382,3 +382,17 @@ def test_the_estimate_times_view_and_model(images: Tensor, monkeypatch: pytest.M
         assert estimate(slow, images, VIEWS[:count], seed=0) == 0.25
         assert slow.calls <= 8
         assert estimate(Slow(), images, VIEWS[:count], seed=0, batch=2) == 0.25
+
+
+def test_single_disturbed_rounds_do_not_make_the_estimate_longer(
+    images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, busy = [0.0], itertools.cycle([1.0, 30.0, 1.0])  # one call in three is disturbed
+
+    class Disturbed(Toy):
+        def __call__(self, images: Tensor) -> Tensor:
+            clock[0] += 0.001 * len(images) * next(busy)
+            return super().__call__(images)
+
+    monkeypatch.setattr("relook.predictions.passes.time.perf_counter", lambda: clock[0])
+    assert estimate(Disturbed(), images, VIEWS[:1], seed=0) == pytest.approx(0.001)

@@ -1,4 +1,5 @@
 import importlib
+import re
 import sys
 from dataclasses import replace
 from importlib.resources import files
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 from tests.unit.report.example_run import example_comparison, example_policy
 
-from relook.errors import MissingExtraError
+from relook.errors import MissingExtraError, install_command
 from relook.policy.transform_counts import transform_statistics
 from relook.report import style
 from relook.report.figures import (
@@ -87,7 +88,7 @@ def test_transforms_are_told_in_words() -> None:
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "relook.report.figures")
-    with pytest.raises(MissingExtraError, match=r"pip install 'relook\[report\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_command("report"))):
         importlib.import_module("relook.report.figures")
 
 

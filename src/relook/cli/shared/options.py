@@ -198,19 +198,22 @@ class ReadingOptions(ImageOptions):
         return as_recorded(**{**vars(self), "full_size": full})
 
 
+_MEAN_HELP = (
+    "Mean to subtract from the model's inputs (on the scale 0…1): one number, or one per channel, "
+    "such as 0.49,0.48,0.45."
+)
+_STD_HELP = "Standard deviation to divide the inputs by, after the mean."
+_OUTPUTS_HELP = "What the model returns: logits, probabilities or log_probs."
+_DEFAULT_OUTPUTS = "logits; required for an ONNX graph"
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """The inputs and outputs of a model."""
 
-    mean: str | None = model_option(
-        "Mean to subtract from the model's inputs (on the scale 0…1): one number, or one per "
-        "channel, such as 0.49,0.48,0.45."
-    )
-    std: str | None = model_option("Standard deviation to divide the inputs by, after the mean.")
-    outputs: str | None = model_option(
-        "What the model returns: logits, probabilities or log_probs.",
-        shown="logits; required for an ONNX graph",
-    )
+    mean: str | None = model_option(_MEAN_HELP)
+    std: str | None = model_option(_STD_HELP)
+    outputs: str | None = model_option(_OUTPUTS_HELP, shown=_DEFAULT_OUTPUTS)
     pretrained: bool = model_option(
         "Download timm's pretrained weights for timm:NAME.", "--pretrained", default=False
     )
@@ -222,6 +225,15 @@ class NetworkOptions:
     def load(self, specs: list[str], device: str, reading: ReadingOptions) -> Predictor:
         """Load the model (several: an ensemble), for images that are read as `reading` says."""
         return read_model(specs, device=device, size=reading.size, crop=reading.crop, **vars(self))
+
+
+@dataclass(frozen=True)
+class NewNetworkOptions(NetworkOptions):
+    """As for any model, but the short help has what torch: and onnx: models need."""
+
+    mean: str | None = option(_MEAN_HELP)
+    std: str | None = option(_STD_HELP)
+    outputs: str | None = option(_OUTPUTS_HELP, shown=_DEFAULT_OUTPUTS)
 
 
 @dataclass(frozen=True, kw_only=True)

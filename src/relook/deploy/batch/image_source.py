@@ -20,6 +20,7 @@ from relook.data.base import NO_CLASSES
 from relook.data.decode import (
     Unreadable,
     decode_image,
+    image_files,
     map_in_threads,
     nothing_left,
     quiet_pillow,
@@ -88,7 +89,10 @@ def open_source(spec: str, wanted: Preparation) -> ImageSource:
     if named and prefix == "files":
         return _from_files(Path(), _listed(path), spec, wanted)
     if named or path.is_dir():
-        return _from_files(path, _walk(path), spec, wanted)
+        found = image_files([path / name for name in _walk(path)], wanted, one_line(spec))
+        return _from_files(
+            path, [file.relative_to(path).as_posix() for file in found], spec, wanted
+        )
     if path.is_file():
         return _from_files(Path(), [spec], spec, wanted)
     return _from_dataset(load_data(spec, wanted, labelled=False))

@@ -30,7 +30,7 @@ from relook.studies.training.networks import get_network
 PASSES_PER_STEP = 3
 """A training step costs about as much as this many passes: one forward, two for backward."""
 
-_TIMED_IMAGES = 32
+_TIMED_IMAGES = 256  # at least a batch
 _TIMED_VIEWS = 12
 
 
@@ -150,7 +150,7 @@ def _seconds_per_pass(study: StudyFile, name: str, device: str) -> float | None:
     images = torch.from_numpy(numbers.integers(0, 256, shape, dtype=np.uint8))
     settings = replace(search_settings(study), pool_size=_TIMED_VIEWS)
     views = [View(sub, index) for index, sub in enumerate(settings.draw_pool().candidates)]
-    return estimate(predictor, images, views, seed=0, batch=study.models[name].batch)
+    return estimate(predictor, images, views, seed=0, batch=study.batch_of(name))
 
 
 def _available_model(study: StudyFile, name: str, device: str) -> Predictor | None:

@@ -110,7 +110,7 @@ class JobInputs:
 
     def batch(self, entry: Entry) -> int | None:
         """Return the number of images per model call."""
-        return self.study.models[entry.model].batch or self.study.batch
+        return self.study.batch_of(entry.model)
 
     def search_settings(self, entry: Entry, images: int) -> SearchSettings:
         """Return the settings of a search, with the split of `images` images."""

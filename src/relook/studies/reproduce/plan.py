@@ -252,7 +252,7 @@ class _Planner:
         data = self.study.data[entry.data]
         return {
             "model": self.model(entry),
-            "batch": self.study.models[entry.model].batch or self.study.batch,
+            "batch": self.study.batch_of(entry.model),
             "test": data.test,
             "validation": data.validation,
             "split": None if data.validation is not None else data.split,

@@ -226,6 +226,10 @@ class StudyFile:
         """The models that the study does not train."""
         return [name for name, model in self.models.items() if model.network is None]
 
+    def batch_of(self, model: str) -> int | None:
+        """Return the number of images per call of a model."""
+        return self.models[model].batch or self.batch
+
     def augments(self, model: str) -> tuple[str, ...]:
         """Return the augmentations of a model's trainings; `given` if it is not trained here."""
         return (GIVEN,) if model in self.given else self.train.augments

@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from relook.deploy.batch.prediction import (
     predict_source,
     write_predictions,
 )
-from relook.errors import FileFormatError
+from relook.errors import FileFormatError, install_command
 from relook.models import as_predictor
 from relook.numerics.calibration import mean_log_probs, temper
 from relook.policy import Policy, Step, SubPolicy
@@ -282,7 +283,9 @@ def test_parquet_without_pyarrow_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    refused(r"relook\[parquet\]", write_predictions, tmp_path / "out.parquet", ROWS, 2)
+    refused(
+        re.escape(install_command("parquet")), write_predictions, tmp_path / "out.parquet", ROWS, 2
+    )
 
 
 def test_other_endings_are_unknown(tmp_path: Path) -> None:

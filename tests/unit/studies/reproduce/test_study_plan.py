@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
-from relook.studies.reproduce.cost import passes_of, pool_size
+from relook.studies.reproduce.cost import estimated_seconds, passes_of, pool_size
 from relook.studies.reproduce.file import load_study
 from relook.studies.reproduce.plan import Job, make_plan, search_settings
 from relook.studies.reproduce.settings import StudyFile
@@ -49,6 +50,11 @@ def test_the_shipped_studies_have_the_papers_jobs(
     assert Counter(job.part for job in make_plan(study)) == jobs
     if pool is not None:
         assert pool_size(study) == pool == len(search_settings(study).draw_pool().candidates)
+
+
+def test_the_readme_lists_every_study() -> None:
+    listed = (STUDIES / "README.md").read_text()
+    assert all(f"| [{one.name}]({one.name}) |" in listed for one in STUDIES.glob("*.toml"))
 
 
 def test_the_papers_settings_are_in_the_files() -> None:
@@ -225,3 +231,21 @@ def test_an_ensemble_searches_for_a_magnitude_only_where_it_is_compared() -> Non
         for methods in ('["plain", "cf"]', '["plain", "mgrid"]')
     )
     assert {job.part for job in grid} - {job.part for job in without} == {"magnitudes"}
+
+
+def test_the_time_is_measured_in_the_batches_that_will_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[int, int | None]] = []
+
+    def estimate(
+        _: object, images: Tensor, views: object, *, seed: int, batch: int | None
+    ) -> float:
+        taken.append((len(images), batch))
+        return 0.5
+
+    monkeypatch.setattr("relook.studies.reproduce.cost.estimate", estimate)
+    study = shipped("digits", "batch=96", "models.Wide.batch=200")
+    plan = plan_of("digits", "batch=96", "models.Wide.batch=200")
+    seconds = estimated_seconds(study, plan)
+    assert [batch for _, batch in taken] == [96, 200]
+    assert all(images >= 200 for images, _ in taken)
+    assert seconds == {job.mark: 0.5 * (passes_of(job, study) or 0) for job in plan}
