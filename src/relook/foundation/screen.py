@@ -17,7 +17,7 @@ _WIDTH = 160
 _INDENT = "  "
 _JOINED = "\N{NO-BREAK SPACE}"
 _COMMAND = re.compile(r"(\S {2})(\S+(?: \S+)*)( {2}|$)", re.MULTILINE)
-_WHOLE = re.compile(r"\[[^][\s]+, [^][\s]+\]|(?<=\d) (?=\S)")
+_WHOLE = re.compile(r"\[[^][\s]+, [^][\s]+\]|(?<=[\d→]) (?=\S)| (?=→)")
 
 
 class Screen(Console):
