@@ -183,6 +183,7 @@ def test_a_dry_run_lists_jobs_and_writes_nothing(
     done = relook.ok("study", "run", study, "--out", out, "--dry-run")
     assert "search digits-a-randaugment" in done.out
     assert "pools of 8 candidates" in done.out
+    assert " of model passes left, measured now on cpu, and some seconds a job" in done.out
     assert not out.exists()
 
 

@@ -130,7 +130,8 @@ def _print_plan(
         )
     console.print(table)
     total = (
-        f"about {wording.duration(sum(known))} left, measured now on {device}"
+        f"about {wording.duration(sum(known))} of model passes left, measured now on {device}, and "
+        "some seconds a job for the rest"
         if known
         else "the time is not known"
     )
