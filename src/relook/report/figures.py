@@ -24,7 +24,6 @@ from relook.foundation.wording import views_text
 from relook.io.files import write_bytes_atomic
 from relook.numerics.metrics import Selective
 from relook.policy.transform_counts import TransformUse
-from relook.report.comparison_tables import shown_rows
 from relook.report.html import render
 from relook.report.metrics import metric_of
 from relook.report.series import Curve, curves, shown_range
@@ -272,7 +271,7 @@ def numbers_at(axes: Axes, ticks: Sequence[float], unit: str = "") -> None:
 def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
     styles = method_styles(comparison.labels)
     figure, axes = panel(HEIGHT + 0.24 * legend_rows(list(styles)) * legend)
-    best = frontier(shown_rows(comparison))
+    best = frontier(comparison.rows)
     shown = shown_range(curves(comparison, "cll"))
     costs = [row.slowdown for row in best]
     scores = [row.metrics["cll"].mean for row in best]
