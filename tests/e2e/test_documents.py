@@ -29,7 +29,8 @@ def test_the_readmes_example_runs_as_it_stands(
     (example,) = blocks(ROOT / "README.md", "python")
     names: dict[str, Any] = {}
     exec(compile(example, "README.md", "exec"), names)  # noqa: S102
-    assert names["found"].comparison.verdict.sentence in " ".join(capsys.readouterr().out.split())
+    sentence = " ".join(names["found"].comparison.verdict.sentence.split())
+    assert sentence in " ".join(capsys.readouterr().out.split())
     assert names["probabilities"].shape == (5, 10)
     assert package.load("runs/mine").comparison.budgets == (1, 5, 20)
     assert (tmp_path / "report.html").is_file()

@@ -91,7 +91,7 @@ def test_a_missing_mean_and_std_are_said(relook: Relook, made: SetUp, tmp_path: 
     data = made.data("digits", 0, 700)
     note = said_in_time(relook, tmp_path, "--model", made.model, "--data", data)
     assert "accuracy is " in note
-    assert "mean and std (--mean, --std: no mean and no std given)" in note
+    assert "mean and std (--mean, --std: none given)" in note
 
 
 def test_labels_in_another_order_are_said_with_the_order(

@@ -180,7 +180,7 @@ def set_up_note(
     chance = float(answered @ labelled)
     right = float(np.mean(answers == labels))
     at_chance = right <= chance + 2 * math.sqrt(chance * (1 - chance) / images)
-    missing = f": no {' and no '.join(unstated)} given" if unstated else ""
+    missing = {0: "", 1: f": no {' '.join(unstated)} given"}.get(len(unstated), ": none given")
     normalisation = f"mean and std (--mean, --std{missing})"
     note = f"accuracy is {100 * right:.1f} % on the search images"
     note += ", which is chance" if at_chance else ""

@@ -77,7 +77,7 @@ def test_python_takes_the_same_images(place: Path) -> None:
 def test_too_few_images_to_tell_says_how_to_use_them(
     place: Path, tmp_path: Path, given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relook.evaluation.outcomes.RELEVANT_GAIN", 0.0)
+    monkeypatch.setattr("relook.evaluation.comparison.RELEVANT_GAIN", 0.0)
     more = ("--data", specs(place)[1]) if given else ()
     command("compare", place / "run", *FEW, "--out", tmp_path, *more)
     verdict = load_comparison(tmp_path / "comparison.json").verdict

@@ -116,7 +116,7 @@ def test_an_export_within_a_time_is_measured_and_kept(run: SearchedRun, tmp_path
 def test_a_time_within_which_the_verdict_recommends_the_plain_image_says_so(
     run: SearchedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relook.evaluation.outcomes.RELEVANT_GAIN", 1.0)
+    monkeypatch.setattr("relook.evaluation.comparison.RELEVANT_GAIN", 1.0)
     run_command("compare", run.path, "--methods", "plain", "--budgets", 2)
     verdict = load_comparison(run.path / "comparison.json").verdict
     assert verdict.recommended_method == "plain"

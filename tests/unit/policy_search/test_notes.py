@@ -137,7 +137,7 @@ def test_answers_that_crowd_and_are_surer_than_right_point_to_the_normalisation(
     crowded = answered(np.where(right, labels, crowd), 10, 0.7)
     assert "check mean and std (--mean, --std), the scale" in note(crowded, labels)
     told = set_up_note(crowded, labels, NUMBERS[:10], ("mean", "std")) or ""
-    assert "check mean and std (--mean, --std: no mean and no std given), the scale" in told
+    assert "check mean and std (--mean, --std: none given), the scale" in told
     told = set_up_note(crowded, labels, NUMBERS[:10], ("std",)) or ""
     assert "check mean and std (--mean, --std: no std given), the scale" in told
     spread = answered(np.where(right, labels, generator.integers(0, 10, 256)), 10, 0.7)
