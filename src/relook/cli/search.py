@@ -35,13 +35,13 @@ from relook.policy.file import policy_to_json
 from relook.policy.recipes import AUTO
 from relook.policy_search.job import SearchJob, plan_search
 from relook.policy_search.notes import search_notes
+from relook.policy_search.rounds import no_complete_round
 from relook.policy_search.search import PolicySearch, fit_to_time, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
 from relook.policy_search.time_plan import (
     TimePlan,
     TimeRequest,
     left_out_note,
-    no_complete_round,
 )
 from relook.predictions.model_calls import ENGINES, running_on
 from relook.predictions.store import stored_passes

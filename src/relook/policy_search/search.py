@@ -38,16 +38,14 @@ from relook.policy_search.pool_predictions import (
     search_halves,
     select_from_pool,
 )
+from relook.policy_search.rounds import Rounds, can_have_rounds, what_more_time_buys
 from relook.policy_search.run_record import record_search
 from relook.policy_search.settings import SearchSettings
 from relook.policy_search.time_plan import (
     PLANS,
-    Rounds,
     TimePlan,
     TimeRequest,
-    can_have_rounds,
     left_out_note,
-    what_more_time_buys,
 )
 from relook.predictions.model_calls import current_engine, on_other_gpus
 from relook.predictions.passes import KnownViews

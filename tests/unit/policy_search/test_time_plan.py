@@ -19,21 +19,20 @@ from relook.data import load_data
 from relook.errors import RunError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
-from relook.policy_search import time_plan
+from relook.policy_search import rounds
 from relook.policy_search.job import SearchJob, Size, plan_search
+from relook.policy_search.rounds import Rounds, what_more_time_buys
 from relook.policy_search.search import PolicySearch, fit_to_time, search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.policy_search.time_plan import (
     EFFORTS,
     LARGER_POOL,
     PLANS,
-    Rounds,
     TimePlan,
     TimeRequest,
     largest_within,
     parse_duration,
     smaller_sizes,
-    what_more_time_buys,
 )
 from relook.predictions.store import BatchPlan
 
@@ -311,8 +310,8 @@ def test_an_interrupted_run_finishes_with_its_complete_rounds(tmp_path: Path) ->
 
 def test_candidates_that_change_nothing_are_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     log_probs = np.zeros((4, 10, 2))
-    monkeypatch.setattr(time_plan, "_select", lambda job, part: None)
-    monkeypatch.setattr(time_plan, "_log_likelihoods", lambda job, found: np.full(10, -0.5))
+    monkeypatch.setattr(rounds, "_select", lambda job, part: None)
+    monkeypatch.setattr(rounds, "_log_likelihoods", lambda job, found: np.full(10, -0.5))
     job = SimpleNamespace(groups=None)
     own: Any = job, SimpleNamespace(candidates=np.arange(4)), SimpleNamespace(log_probs=log_probs)
     assert what_more_time_buys(*own) == (
@@ -327,9 +326,9 @@ def test_candidates_that_change_nothing_are_said_to(monkeypatch: pytest.MonkeyPa
 def test_what_more_time_would_buy_is_never_said_to_be_less_than_a_loss(
     monkeypatch: pytest.MonkeyPatch, now: float, again: str
 ) -> None:
-    monkeypatch.setattr(time_plan, "_select", lambda job, part: None)
+    monkeypatch.setattr(rounds, "_select", lambda job, part: None)
     monkeypatch.setattr(
-        time_plan, "_log_likelihoods", lambda job, found: np.full(10, now if found else -0.5)
+        rounds, "_log_likelihoods", lambda job, found: np.full(10, now if found else -0.5)
     )
     log_probs = np.zeros((4, 10, 2))
     job: Any = SimpleNamespace(groups=None)
